@@ -17,6 +17,10 @@ STOPPED = (
     "E0407 20:46:46.986017 111 model_repository_manager.cc:1309] Poll failed for model directory 'ensemble': "
     "failed to read text proto from /repo/ensemble/config.pbtxt\n"
 )
+PAST = (
+    "# {title}\n\n### Attempt 2\n\n```\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 968.00 MiB.\n```\n\n{more}\n"
+)
 SAMPLING = "from tensorrt_llm import LLM, SamplingParams\n\nsampling = SamplingParams({argument}=16)\n"
 
 
@@ -56,3 +60,24 @@ def test_a_stamped_error_among_commands_is_a_log(text: str, expected: list[int])
 )
 def test_a_command_on_a_line_of_its_own_was_typed(text: str, expected: bool) -> None:
     assert has_typed_commands(text) is expected
+
+
+@each(
+    ("title", "more", "expected"),
+    [
+        ("Serving with vLLM", "What is wrong here?", [6]),
+        ("Serving with vLLM", "**Root Cause:** The default was a smaller GPU.", []),
+        ("Lessons of the first month", "We took a larger GPU.", []),
+        ("Serving with vLLM", "**Q: What else may fail?**\n\nA: Nothing.", []),
+    ],
+)
+def test_a_page_that_tells_what_happened_once_asks_nothing(title: str, more: str, expected: list[int]) -> None:
+    assert [one.line for one in read_page(PAST.format(title=title, more=more))] == expected
+
+
+@each(
+    ("row", "expected"),
+    [("CUDA out of memory. Tried to allocate 2 GiB.", [3]), ("| `CUDA out of memory` | less |", [])],
+)
+def test_a_row_of_a_table_is_no_log(row: str, expected: list[int]) -> None:
+    assert [one.line for one in read_page(f"I get this error:\n\n{row}\n")] == expected

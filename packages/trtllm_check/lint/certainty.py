@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.evidence import facts_release
+from trtllm_check.lint.evidence import OF_A_LOG, facts_release, told
 from trtllm_check.lint.finding import Draft, Platform, rule_data
 from trtllm_check.lint.impossible import in_no_release
 from trtllm_check.lint.lookups import once
@@ -52,9 +52,10 @@ OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
 OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
+MEASURES = re.compile(r"benchmark|trtllm-bench|(?:dummy|random|fake) weights|throughput", re.IGNORECASE)
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
 OF_LENGTHS = "engine-limit"
-OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus"}
+OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus", "image-starts-nothing", "needs-value"}
 CONTRAST = re.compile(
     r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
 )  # examples, cut short
@@ -76,7 +77,7 @@ SEVERAL, TOLD_ONE = re.compile(r"\b[Mm]ulti-?(?: )?GPU\b"), "1 GPU(s): the text 
 OF_CONFIGS = frozenset({"unknown-parameter", "parameter-value", "unfilled-variable"})
 FLAG = re.compile(r"--[\w-]+")
 GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
-FEW, MANY = 2, 5
+FEW, SOME, MANY = 2, 3, 5
 EARLIER_CLONE = re.compile(
     r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
@@ -118,7 +119,10 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
         return draft._replace(severity="info")
-    if draft.rule == "container-of-another-release" and platform.told and _is_the_one_told(draft, platform):
+    is_guess = draft.rule == "container-of-another-release" and platform.told
+    if is_guess and (_is_the_one_told(draft, platform) or _is_told_by_output(document)):
+        return draft._replace(severity="info")
+    if draft.rule == "build-of-nothing" and _shows_options(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
         return draft._replace(severity="info")
@@ -183,6 +187,22 @@ def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
     return match is not None and facts_release(match[1]) == platform.release.name
 
 
+def _is_told_by_output(document: Document) -> bool:
+    """True where only what a program printed tells the release, beside containers that tell others."""
+    best = told(document)
+    return best is not None and best.kind == OF_A_LOG
+
+
+def _shows_options(draft: Draft, document: Document) -> bool:
+    """True for a build on a page that names no folder at all, and for one of weights that nobody wants: a benchmark."""
+    one = draft.invocation
+    text = dict(document.texts).get(one.command.file if one is not None else draft.file, "")
+    if one is None or draft.place.text.startswith("--model_config"):
+        return MEASURES.search(text) is not None
+    names = one.has("--output_dir") or any("/" in word.text for word in one.arguments)
+    return "```" in text and len(one.given) > SOME and not names
+
+
 @lru_cache(maxsize=8)
 def _shows_wrong_and_right(texts: tuple[tuple[str, str], ...]) -> bool:
     return any(CONTRAST.search(text) for _, text in texts)
@@ -199,8 +219,8 @@ def _leaves_out(draft: Draft, document: Document) -> bool:
 
 def _is_named(line: str) -> bool:
     """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
-    said = INLINE.sub("", line)
-    return said != line and len(SAID.findall(said)) > FEW
+    said, pieces = INLINE.subn("", line)
+    return pieces > 0 and len(SAID.findall(said)) > (FEW if pieces == 1 else 0)
 
 
 @lru_cache(maxsize=8)

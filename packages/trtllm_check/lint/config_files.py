@@ -41,6 +41,7 @@ LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
 FEW = 2  # inputs: the backend wants more of any model
 ABOVE = 4  # lines of a page that say what a piece is
 COMMENT = re.compile(r"#[^\n]*")
+TWICE, OR = "should not have multiple", re.compile(r"^[ \t]*#+[ \t]*(?:or|alternative(?:ly)?)\b", re.I | re.M)
 INPUTS, BACKEND = re.compile(r"\binput\s*:?\s*[\[{]"), re.compile(r"^\W*(?:backend|platform)\s*:", re.MULTILINE)
 MORE = re.compile(
     r"\b(?:rest|others?|more|remaining|omitted|unchanged|same as|etc|excerpts?|snippets?|partial|abridged"
@@ -87,9 +88,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
         ):
             against = refusal(config.text) or (None if is_piece else _other_name(config, message, document))
-            if is_piece and ALTERNATIVES.search(config.text):
-                is_left_out, against = True, None  # one of those that a page shows one below the other
-            if against is not None:
+            if against is not None and not _are_ways(config, against.message):
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
         is_bare = len(message.messages("input")) < (1 if config.is_file else FEW)
@@ -224,11 +223,16 @@ def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -
 def _misfits(config: ConfigFile, message: Message, platform: Platform, said: ConfigError | None) -> Iterator[Draft]:
     """Fields that protobuf refuses behind the one that it stops at."""
     for one in misfits(message):
-        if said is not None and one.line == said.line:
+        if (said is not None and one.line == said.line) or _are_ways(config, one.problem):
             continue
         place = Scalar("", one.line, one.column)
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-syntax", config, platform, place, **known)
+
+
+def _are_ways(config: ConfigFile, problem: str) -> bool:
+    """True for a field that stands twice, where a comment says that it is one or the other."""
+    return TWICE in problem and OR.search(config.text) is not None
 
 
 def paths_in(config: ConfigFile) -> Iterator[tuple[str, Word]]:
@@ -254,6 +258,8 @@ def _is_template(config: ConfigFile) -> bool:
     left = set(PLACEHOLDER.findall(config.text))
     if left and left.isdisjoint(all_variables()):
         return True  # of somebody's own, with a program that fills it
+    if {"max_num_sequences", "engine_dir"} <= left:
+        return True  # before 0.8
     if "triton_max_batch_size" not in left:
         return False
     values = STRING_VALUE.findall(config.text)

@@ -7,7 +7,15 @@ Literals and settings hold them alike in nearly all languages. vLLM's image gets
 import re
 from collections.abc import Iterator, Sequence
 
-from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, is_program, literals_of, scripts
+from trtllm_check.lint.carriers.literals import (
+    LITERAL,
+    NEXT,
+    Literal,
+    command_of,
+    is_program,
+    literals_of,
+    scripts,
+)
 from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.held_arguments import led, started_at
@@ -30,6 +38,9 @@ OF_THE_ENGINE = re.compile(
 EXPECTS = re.compile(r"^[ \t]*(?:assert\b|def test_|async def test_|expect\()|\bself\.assert", re.MULTILINE)  # a test's
 WORKS_ON = re.compile(r"--?(?:model|checkpoint|engine|config|m\b|c\b)", re.IGNORECASE)
 OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
+GIVEN = re.compile(r"^\s*[\w.-]+\s*=\s*\Z|(?:arg|command|cmd|exec)\w*[\"']?\s*(?:[:=(,]|=>)[^\"'`\n]*\Z", re.IGNORECASE)
+CHOICE = re.compile(r"\s*(?:if\b|\?)")
+PROGRAM = re.compile(r"^(?:\S*/)?(?:python[\d.]*|(?:ba)?sh)$|\.(?:py|sh)$")
 REACH = 2_000  # characters between the image and the last of its arguments
 ENOUGH = 2  # words of a list that is one of arguments
 LONGEST = 400_000
@@ -89,16 +100,32 @@ def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -
         one = literals[number]
         if any(first <= one.start < last for first, last in apart):
             continue
-        if not one.value.text.startswith("--") or REPLACED.search(whole.text, start, one.start):
+        if not one.value.text.startswith("--") or _is_of_a_program(whole.text, literals, number):
+            continue
+        if REPLACED.search(whole.text, start, one.start):
             continue
         if " " in one.value.text and whole.text[one.start - 1 : one.start] == "=":
             return split(one.value)  # of a variable, which a shell takes apart
-        words, _ = command_of(whole, literals, number)
-        if len(words) >= ENOUGH:
+        words, behind_it = command_of(whole, literals, number)
+        if behind_it - number >= ENOUGH:
             return words
-        if " " in one.value.text:
+        if " " in one.value.text and _is_given(whole.text, one):
             return split(one.value)
     setting = SETTING.search(whole.text, start, end)
     if setting is not None and not LITERAL.search(setting["line"]):
         return split(whole.part(*setting.span("line")))
     return []
+
+
+def _is_given(text: str, one: Literal) -> bool:
+    """True for a single text that something named after arguments gets: no quotation, no test's pattern, no choice."""
+    line = text[text.rfind("\n", 0, one.start) + 1 : one.start]
+    return text[one.start] != "`" and GIVEN.search(line) is not None and CHOICE.match(text, one.end) is None
+
+
+def _is_of_a_program(text: str, literals: Sequence[Literal], number: int) -> bool:
+    """True for an option of a script that the list begins with: ``["python3", "serve.py", "--config", ...]``."""
+    first = number
+    while first and NEXT.fullmatch(text, literals[first - 1].end, literals[first].start):
+        first -= 1
+    return any(PROGRAM.search(one.value.text) for one in literals[first:number])

@@ -60,6 +60,9 @@ MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
+    r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
+    r"|^#{1,6}[ ][^\n]*\bFAQ\b"
+    r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|^(?:[#>*]+[ ]*)?Q\d*[:.][^\n]*\n+(?:\*\*)?A\d*[:.]|\bthì nguyên nhân\b|\bcách (?:khắc phục|sửa)\b"
     r"|よくある|자주 묻는|частые ошибки|устранение",
@@ -91,6 +94,9 @@ NAMED_ERROR = re.compile(
 )
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
+RAISED = re.compile(r"\w(?:Error|Exception)`?: \S")
+QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.]", re.MULTILINE) for one in "QA")
+NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
 LONGEST_NOTE = 2_500  # characters of what somebody jots down of a failure
@@ -123,6 +129,8 @@ def read_page(text: str) -> list[Finding]:
     """
     if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
+    if QUESTION.search(text) and ANSWER.search(text):
+        return []  # what people ask
     found = []
     if REPORT.search(text) or STAMPED.search(text):
         found = read_log(_only_logs(text))
@@ -189,7 +197,10 @@ def _only_logs(text: str) -> str:
             block.append(line)
         else:
             said = line.replace("`", " ").lstrip("> ")
-            is_title = HEADED.match(line) is not None and not ASKED.search(line)
+            if line.lstrip().startswith("|") and not RAISED.search(line):
+                kept.append("")  # a row of a table, which lists what may happen
+                continue
+            is_title = (HEADED.match(line) is not None and not ASKED.search(line)) or NAMED.match(line) is not None
             kept.append(said if _is_output(said) and not is_title else "")
     return "\n".join([*kept, *_if_log(block, code)])
 

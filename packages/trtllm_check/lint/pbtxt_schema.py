@@ -15,6 +15,19 @@ from trtllm_check.releases.backend import backend_reads
 
 BOOLEANS = frozenset({"true", "false", "t", "f", "True", "False", "0", "1"})
 NEAR = 0.7
+# Types as requests and other libraries call them.
+MEANT = {
+    "BYTES": "TYPE_STRING",
+    "STR": "TYPE_STRING",
+    "FLOAT": "TYPE_FP32",
+    "FLOAT32": "TYPE_FP32",
+    "HALF": "TYPE_FP16",
+    "FLOAT16": "TYPE_FP16",
+    "BFLOAT16": "TYPE_BF16",
+    "DOUBLE": "TYPE_FP64",
+    "INT": "TYPE_INT32",
+    "LONG": "TYPE_INT64",
+}
 LEFT_OUT = re.compile(r"\.{2,}|…")
 FLAT = re.compile(r"[ \t]*(?P<name>\w+)[ \t]*:")
 
@@ -143,7 +156,9 @@ def _word(name: str, value: Scalar, words: list[str]) -> tuple[str, str] | None:
     if not value.quoted and (value.text in words or value.text.isdecimal()):
         return None
     close = [one for one in words if one.endswith(f"_{value.text.upper()}")]
-    close = [one for one in words if one == value.text] or close or get_close_matches(value.text.upper(), words, 1, 0.6)
+    meant = MEANT.get(value.text.upper().removeprefix("TYPE_"), "")
+    close = [one for one in words if one in (value.text, meant)] or close
+    close = close or get_close_matches(value.text.upper(), words, 1, 0.6)
     right = close[0] if close else f"one of {', '.join(words)}"
     return f"{name}: there is no value {value.text}" + (" in quotes" if value.quoted else ""), f"write {name}: {right}"
 

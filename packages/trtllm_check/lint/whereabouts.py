@@ -23,7 +23,11 @@ CLONES = {"nvidia/tensorrt-llm": "TensorRT-LLM", "triton-inference-server/tensor
 BACKEND = "triton-inference-server/tensorrtllm_backend"
 TENSORRT_LLM = "nvidia/tensorrt-llm"
 SUBMODULE = "tensorrt_llm"
-FETCHED = re.compile(r"--recurs|submodule (?:update|init)|submodules: *(?:true|recursive)")
+FETCHED = re.compile(
+    r"--recurs|submodule (?:update|init)|submodules: *(?:true|recursive)"
+    r"|git clone [^\n]*/TensorRT-LLM(?:\.git)?[ \t][^\n]*(?<=[ \t/])tensorrt_llm[ \t]*(?:$|[;&])",  # into its place
+    re.MULTILINE,
+)
 OPEN = ("$", "*", "{", "<", "~", "%")
 CELL_OF_SHELL = re.compile(r"%%(?:bash|sh)\b")
 INSTRUCTION = re.compile(r"^[ \t]*(?:RUN|CMD|ENTRYPOINT|COPY|ADD)\b")

@@ -25,7 +25,7 @@ class Key(Record):
 
     ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything. ``otherwise``: what it
     does with any other value; ``replaced``: values in whose place it takes another, and which. ``batches``: the values
-    of option.rolling_batch that read it, empty for all.
+    of option.rolling_batch that read it, empty for all. ``anyway``: the value that asks for what is done without it.
     """
 
     reading: Reading = "read"
@@ -35,6 +35,7 @@ class Key(Record):
     otherwise: Reading = "refused"
     why: str = ""
     replaced: dict[str, str] = Field(default={})
+    anyway: str = ""
     fix: str = ""
     source: str = ""
     note: str = ""

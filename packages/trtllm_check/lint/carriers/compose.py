@@ -27,6 +27,9 @@ IN_A_SHELL = re.compile(r"(?:^|\s)-\w*c\s|\$\(|<<|&&|\bsh\b")
 LINE_END = re.compile(r"\\\s+-")
 RESTART = re.compile(r"no|always|unless-stopped|on-failure(?::\d+)?|.*[${].*")
 OPENAI_BASE = re.compile(r"(?:OPENAI|LLM|VLLM)_(?:API_)?BASE(?:_URLS?)?")
+CLIENTS = re.compile(  # which add a path to the address as it is
+    r"open-?webui|litellm|librechat|anything-?llm|lobe-?chat|flowise|dify|langflow|n8n|chat-ui|nextchat", re.IGNORECASE
+)
 BARE_ADDRESS = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*)(?::\d{2,5})?/?")
 DEFAULT_NETWORK = "default"
 # Variables with addresses for a browser, which is on the host.
@@ -47,11 +50,9 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     for problem in _schema().problems(top, "Project"):
         rule = "compose-value" if problem.form in ("kind", "choice") else "compose-field"
         yield FormFault(rule, problem.setting.place, problem.form, problem.known)
-    is_whole = (
-        top.at("include") is None
-        and not _is_overlay(top, named)
-        and not any(one.at("extends") is not None for one in named.values())
-    )
+    extends = any(one.at("extends") is not None for one in named.values())
+    is_part = _is_overlay(top, named) or _is_a_part(top, named)
+    is_whole = top.at("include") is None and not extends and not is_part
     seen: set[str] = set()
     for name, service in named.items():
         yield from _health(service)
@@ -84,6 +85,14 @@ def _is_overlay(top: Setting, named: dict[str, Setting]) -> bool:
         absent = absent or any(other not in named for other in others)
         inside = inside or (networks is not None and any(one.text != DEFAULT_NETWORK for one in networks.parts))
     return absent and inside
+
+
+def _is_a_part(top: Setting, named: dict[str, Setting]) -> bool:
+    """True for services alone, on networks or with secrets of a file that includes them or is read with them."""
+    if any(key != TOP for key, _ in top.items):
+        return False
+    shared = (one for service in named.values() for field in ("networks", "secrets") if (one := service.at(field)))
+    return any((part.text or part.written) != DEFAULT_NETWORK for one in shared for part in one.parts or (one,))
 
 
 @cache
@@ -166,6 +175,10 @@ def _command(service: Setting) -> Iterator[FormFault]:
         yield FormFault("compose-together", command.place.part(*comment.span()), "comment", known)
 
 
+def _is_a_client(service: Setting) -> bool:
+    return service.at("build") is None and CLIENTS.search(_text(service.at("image"))) is not None
+
+
 def _restart(service: Setting) -> Iterator[FormFault]:
     value = service.at("restart")
     if value is not None and value.kind == "text" and not RESTART.fullmatch(value.text):
@@ -180,7 +193,7 @@ def _without_v1(service: Setting, named: dict[str, Setting]) -> Iterator[FormFau
     for value in environment.parts or tuple(one for _, one in environment.items):
         name, _, text = value.text.partition("=") if environment.kind == "list" else (value.written, "", value.text)
         match = BARE_ADDRESS.fullmatch(text.strip("\"'"))
-        is_own = service.at("build") is not None and not name.startswith("OPENAI")  # a program that may add it
+        is_own = not (name.startswith("OPENAI") or _is_a_client(service))  # a program that may add it
         is_base = OPENAI_BASE.fullmatch(name) is not None and not is_own
         target = named.get(match["host"]) if match is not None and is_base else None
         if match is not None and target is not None and VLLM_IMAGE.search(_text(target.at("image"))):

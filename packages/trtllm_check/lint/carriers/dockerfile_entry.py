@@ -105,6 +105,8 @@ def _health(last: _Last) -> Iterator[FormFault]:
     first = started.split(" ")[0]
     if not (behind and first.startswith("-")) and len(STARTS_VLLM.findall(started)) != 1:
         return
+    if command is None and STARTS_VLLM.search(f"{started} ") and not re.search(r"(?:serve|api_server)\s+\S", started):
+        return  # whose arguments docker run gives
     given = PORT.findall(started)
     if "--config" in started or "&" in started or ".sh" in started or len(given) > 1:
         return

@@ -32,7 +32,9 @@ OUTPUT = re.compile(
     r"^(?:usage: \S+ \[-|Traceback \(most|[\w.-]+: error: |(?:ERROR|INFO|WARNING) (?=\S))", re.MULTILINE
 )
 OF_YAML = re.compile(r"[ ]+\S|-|[\"'\w./-]+:(?:\s|$)|#|[\])}]")
+HEREDOC_END = re.compile(r"[ \t]*(?:EO[A-Z]|END|YAML)[ \t]*")  # behind a file that a page's shell writes
 MERGE = "<<"
+UNDEFINED = "undefined alias"
 # What has to stand in a text, and not only in a comment, before a key that stands twice is our business.
 SERVES = re.compile(
     r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|HF_TOKEN|capabilities:.*gpu",
@@ -61,11 +63,12 @@ def faults(word: Word, is_file: bool, *, is_ours: bool = False) -> Iterator[Form
     try:
         nodes: list[Any] = _composed(text)
     except yaml.MarkedYAMLError as error:
-        if not is_file and "undefined alias" in (error.problem or ""):
+        if not is_file and UNDEFINED in (error.problem or ""):
             return  # what another part of the file makes
         mark = error.problem_mark or error.context_mark
         around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
-        if not any(PLACEHOLDER.search(line) for line in around):
+        is_printed = any(HEREDOC_END.fullmatch(line) for line in around)
+        if not is_printed and not any(PLACEHOLDER.search(line) for line in around):
             yield _broken(word, error, is_ours=is_ours)
     except (yaml.YAMLError, ValueError, RecursionError):
         return
@@ -127,7 +130,7 @@ def _broken(word: Word, error: Any, *, is_ours: bool = False) -> FormFault:
         for at in (number, above, words):
             if NO_COLON.match(lines[at]) or (at == words and is_ours):
                 return FormFault("yaml-does-not-parse", _line(word, at), "colon", (("text", lines[at].strip()),))
-    other = _unlike(lines, number)
+    other = _unlike(lines, number) if UNDEFINED not in problem else None
     known = (("problem", problem), ("line", str(_line(word, number).line)), ("text", lines[number].strip()[:60]))
     if other is not None:
         return FormFault("yaml-does-not-parse", _line(word, number), "indentation", (*known, ("indent", other)))

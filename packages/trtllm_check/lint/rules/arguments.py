@@ -18,6 +18,7 @@ from trtllm_check.lint.rules.names import (
     foreign_folders,
     is_absent,
     is_open,
+    positional_names,
     tool_drafts,
     unknown,
 )
@@ -160,6 +161,7 @@ class _Arguments:
         if any(not given.flag and is_open(given.word.text) for given in self.given):
             return []
         words = sum(not given.flag and not self.is_sub_command(given) for given in self.given)
+        words += sum(given.flag in positional_names(self.name) and bool(given.values) for given in self.given)
         positionals = [name for name in self.tool.arguments if not name.startswith("-")]
         swallowed = sum(
             len(given.values) - 1

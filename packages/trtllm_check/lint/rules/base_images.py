@@ -7,7 +7,8 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import clones
-from trtllm_check.lint.rules.versions import release_of_tag, release_of_the_image
+from trtllm_check.lint.rules.release_sources import release_of_tag
+from trtllm_check.lint.rules.versions import release_of_the_image
 from trtllm_check.lint.shell.words import lines_of, word_at
 
 RULE = "container-of-another-release"

@@ -195,6 +195,8 @@ def _nowhere(one: Standing, word: Word, clone: Clone, path: str, release: str) -
     is_read = version and tree.package.near_releases(version)
     if one.command.words[0].text in MOVES or not (is_read or TWICE.search(path)):
         return
+    if one.command.words[0].text in SOURCES and not tree.knows(path.partition("/")[0]):
+        return  # a folder that somebody has put there, to copy from
     places = tree.places(name, version) if name in WELL_KNOWN else ()
     if not places and tree.is_whole and "/" in word.text:
         places = tuple(one for one in tree.folders if one.endswith(f"/{name}"))

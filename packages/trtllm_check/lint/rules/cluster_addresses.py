@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
+from trtllm_check.lint.carriers.compose import CLIENTS
 from trtllm_check.lint.carriers.workloads import ClusterService
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -75,7 +76,8 @@ def _address(
     if behind and all(one.serves is not None and one.serves.name in SPEAKS_OPENAI for one in behind):
         known: dict[str, Any] = {"name": name, "right": f"{match[0].rstrip('/')}/v1"}
         for draft in drafts(release, "compose-together", word, form="no v1", file=box.file, **known):
-            yield draft if box.image else draft._replace(severity="info")  # somebody's own program, which may add it
+            is_client = box.image and (name.startswith("OPENAI") or CLIENTS.search(box.image))
+            yield draft if is_client else draft._replace(severity="info")  # somebody's own program, which may add it
 
 
 def _is_behind(service: ClusterService, box: Box) -> bool:

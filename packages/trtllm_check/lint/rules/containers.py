@@ -109,7 +109,7 @@ def _gpus(document: Document, release: str, docker: Invocation, inner: list[Invo
     text = dict(document.texts).get(docker.command.file, "")
     if _is_hosted(text) or (PLAIN_TRITON.search(image) and not _needs_gpu(text)):
         return
-    if docker.has("--entrypoint") and ONLY_ASKS.search(" ".join(word.text for word in docker.positional[2:])):
+    if ONLY_ASKS.search(" ".join(word.text for word in docker.positional[2:])):
         return
     without = rule_data(FAMILY)["without_gpu"]
     inner = [one for one in inner if not CLIENT_OF.search(" ".join(word.text for word in one.arguments[:3]))]

@@ -14,6 +14,8 @@ ARGUMENTS_ALONE = re.compile(
     r"|\"?\$(?:@|\{?\w*(?:ARGS|OPTS|FLAGS|EXTRA)\w*(?:\[@\])?\}?)\"?)[ \t]*(?:\\?\n|\Z)",
     re.IGNORECASE,
 )
+TEMPLATE = re.compile(r"\{%-?\s")
+OPENED = re.compile(r"<<-?[ ]?(?P<mark>[A-Za-z_]\w*)[ \t]*(?:>\s*\S+[ \t]*)?$", re.MULTILINE)
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ ]+(?=[^\n`]*[^\W\d_]{2,} [^\W\d_]{2,})[^\n]*:[ \t]*$")
 
@@ -30,6 +32,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if id(command) in seen:
             continue
         seen.add(id(command))
+        if command.cuts and _is_made(dict(document.texts).get(command.file, ""), command):
+            continue
         swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
         ends = [cut for cut in command.cuts if not cut.text.strip()]
         marks = [[cut] for cut in command.cuts if cut.text.strip()]
@@ -69,6 +73,18 @@ def _arguments_alone(text: str, file: str) -> Iterator[Draft]:
             action="end this line with a backslash, too",
             file=file,
         )
+
+
+def _is_made(text: str, command: ShellCommand) -> bool:
+    """True for lines of a template, and for those that the shell prints, which takes a backslash off."""
+    lines = lines_of(text)
+    if any(TEMPLATE.search(line) for line in lines[command.line - 1 : command.end_line + 1]):
+        return True
+    if not any("\\\\" in cut.text for cut in command.cuts):
+        return False
+    above = "\n".join(lines[: command.line - 1])
+    opened = list(OPENED.finditer(above))
+    return bool(opened) and re.search(rf"^\s*{opened[-1]['mark']}$", above[opened[-1].end() :], re.MULTILINE) is None
 
 
 def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:

@@ -20,6 +20,8 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.pairs import LAUNCHERS, engine_world, orchestrated
 from trtllm_check.lint.shell.words import Word, file_name
 from trtllm_check.releases import Release, Tool
+from trtllm_check.releases.history import tool_history
+from trtllm_check.releases.nearest import nearest
 
 CALIBRATED = ("int8", "fp8")  # caches that quantize.py calibrates beside any weights
 CALIBRATION_TEXTS = 512
@@ -28,6 +30,7 @@ LLAMA_3 = re.compile(r"llama-?_?3", re.IGNORECASE)
 GPT = re.compile(r"(?<![\w-])gpt-?2(?![\w.])|examples/gpt\b|\bGPT-\d+M\b", re.IGNORECASE)
 OF_GPT = re.compile(r"(?:^|[/_-])gpt(?:2|3)?(?:[/_-]|$)", re.IGNORECASE)
 CUT = 923
+NEAR = 0.75
 OPEN_PROMPT = re.compile(r"\$|^\{[^{}]*\}$")  # a variable; other braces may be the prompt's own
 MOST_TOKENS = 16384
 LLAMA_3_LENGTH = 8192
@@ -105,7 +108,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _quantize(case: _Case) -> Iterator[Draft]:
     qformat, cache = case.value("--qformat"), case.value("--kv_cache_dtype")
     formats = ("--qformat", "--autoq_format", "--auto_quantize_bits", "--weight_compression")
-    if case.leaves_out(*formats) and cache not in CALIBRATED:
+    if case.leaves_out(*formats) and cache not in CALIBRATED and not _is_of_others(case):
         gpu = gpu_of(case.platform)
         best = "int8_sq" if gpu and not gpu.fp8 else "fp8"
         yield from case.drafts("quantizes-nothing", edits=(Put("--qformat", best),))
@@ -123,6 +126,13 @@ def _quantize(case: _Case) -> Iterator[Draft]:
             flag = "--calib_dataset"
         if flag:
             yield from case.drafts("fp8-kv-scale-is-one", case.place(flag), flag=flag, value=case.value(flag))
+
+
+def _is_of_others(case: _Case) -> bool:
+    """True for an option that no release's script has, nor one like it: of another project's quantize.py."""
+    flags = [one.flag for one in case.invocation.given if one.flag and not is_open(one.flag)]
+    known = frozenset(name for _, tool in tool_history("quantize.py") if tool for name in tool.arguments)
+    return any(not any(name.startswith(flag) for name in known) and not nearest(flag, known, NEAR) for flag in flags)
 
 
 def _dataset(case: _Case, dataset: str) -> Iterator[Draft]:

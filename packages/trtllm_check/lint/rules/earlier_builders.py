@@ -11,8 +11,10 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import fitting, told
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.installs import clones
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, front
+from trtllm_check.lint.whereabouts import CLONES
 from trtllm_check.releases.clients import example_scripts
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.load import in_range, load_release
@@ -77,6 +79,8 @@ def _newer(texts: tuple[tuple[str, str], ...]) -> str:
 
 def _gone(document: Document, release: str) -> Iterator[Draft]:
     """A builder in its own folder, of which nothing tells the model, in a text for a release without any."""
+    if any(one.name.lower() not in CLONES for one in clones(document)):
+        return  # a script of that project
     for command in document.commands:
         for number, word in enumerate(front(command, FIRST_WORDS)):
             is_bare = word.text in (BUILDER, f"./{BUILDER}")

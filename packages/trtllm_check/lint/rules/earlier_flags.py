@@ -1,5 +1,6 @@
 """Options that later releases took away, in a text that does not tell its release: today's tool stops at them."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,14 @@ from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases import load_release
 from trtllm_check.releases.guide import counterparts
 from trtllm_check.releases.history import tool_history, with_flag
+from trtllm_check.releases.sagemaker import numbers
 
 OURS = "tensorrt_llm"
+SPAN = re.compile(  # TensorRT-LLM v0.9.x to v0.12.x
+    r"(?:TensorRT|TRT)-LLM[*` ]+(?:versions? |releases? )?v?(?P<first>\d+\.\d+)(?:\.[\dx*]+)?[ ]*"
+    r"(?:~|-|–|—|to|through|until|up to|至|到)[ ]*v?(?P<last>\d+\.\d+)(?:\.[\dx*]+)?",
+    re.IGNORECASE,
+)
 SUMS = {("--max_output_len", "--max_seq_len"): " (it is the prompt and the answer together)"}
 
 
@@ -25,6 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         tool = platform.release.tools.get(one.tool)
         asked = [given for given in one.given if tool is not None and tool.has(given.name)]  # else arguments.py says it
         gone = {given.name: given for given in asked if holding and _is_gone(one.tool, given.name, holding[-1])}
+        gone = {name: given for name, given in gone.items() if not _is_told(document, one.tool, name)}
         if not gone:
             continue
         lasts = {name: with_flag(one.tool, name)[-1] for name in gone}
@@ -40,6 +48,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(
                 platform.release.name, "flag-removed", given.word, form="in later releases", invocation=one, **known
             )
+
+
+def _is_told(document: Document, tool: str, flag: str) -> bool:
+    """True where the text says that it is for releases of which one has the flag."""
+    spans = [(match["first"], match["last"]) for _, text in document.texts for match in SPAN.finditer(text)]
+    return any(
+        tuple(map(int, first.split("."))) <= numbers(name)[:2] <= tuple(map(int, last.split(".")))
+        for first, last in spans
+        for name in with_flag(tool, flag)
+    )
 
 
 def _is_gone(tool: str, flag: str, newest: str) -> bool:

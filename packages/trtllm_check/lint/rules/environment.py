@@ -30,8 +30,11 @@ OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM|HF)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
 SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S", re.MULTILINE)  # which may set it, exported or not
 COMPOSE = re.compile(r"^services[ \t]*:", re.MULTILINE)
+INDENTED = re.compile(r"^([ ]+)(?=[\w\"'])", re.MULTILINE)
+MERGED = re.compile(r"^[ \t]*(?:<<|extends)[ \t]*:", re.MULTILINE)
 OWN_IMAGE = re.compile(r"(?:docker\.io/)?vllm/vllm-openai(?::|@|$)")
 MODEL_NAME = re.compile(r"(?:VLLM_|HF_|LLM_|BASE_)?MODEL(?:_NAME|_ID|_PATH)?")
+OF_AMD = "AITER"  # in names that AMD's own builds of vLLM read, more than its releases do
 SEVERAL = 3  # variables of a beginning that vLLM has none of
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
@@ -86,7 +89,7 @@ def _internal(document: Document, release: str) -> Iterator[Draft]:
                 continue  # the script's own: it does not reach the server
             if text[text.rfind("\n", 0, match.start()) + 1 : match.start()].count("`") % 2:
                 continue  # words of code in a sentence
-            if SOURCED.search(text) or _is_filled_by_compose(text, match["name"]):
+            if SOURCED.search(text) or _is_filled_by_compose(text, match.start(), match["name"]):
                 continue
             start = match.start("name")
             place = Word(match["name"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
@@ -94,9 +97,24 @@ def _internal(document: Document, release: str) -> Iterator[Draft]:
             yield from drafts(release, "variable-of-its-own", place, file=file, **known)
 
 
-def _is_filled_by_compose(text: str, name: str) -> bool:
+def _is_filled_by_compose(text: str, start: int, name: str) -> bool:
     """True for ``${VLLM_PORT}`` that docker compose replaces from its own environment: the container has none."""
-    return COMPOSE.search(text) is not None and re.search(rf"(?<![$\w{{]){name}\s*(?::(?!-)|=)|env_file", text) is None
+    services = COMPOSE.search(text)
+    if services is None:
+        return False
+    own = _service_at(text, services.end(), start)
+    return re.search(rf"(?<![$\w{{]){name}\s*(?::(?!-)|=)|env_file", text if MERGED.search(own) else own) is None
+
+
+def _service_at(text: str, begin: int, start: int) -> str:
+    """The service around ``start``; all of the text where its lines do not tell."""
+    first = INDENTED.search(text, begin)
+    if first is None or start < begin:
+        return text
+    names = [match.start() for match in re.finditer(rf"^{first[1]}(?=[\w\"'])", text[begin:], re.MULTILINE)]
+    before = max((begin + one for one in names if begin + one <= start), default=begin)
+    behind = min((begin + one for one in names if begin + one > start), default=len(text))
+    return text[before:behind]
 
 
 def _arguments(document: Document, release: str) -> Iterator[Draft]:
@@ -156,7 +174,7 @@ def _said(name: str, told: VllmRelease | None) -> Iterator[tuple[str, dict[str, 
         return
     changes = _variables().get(name)
     if changes is None:
-        if near := _near(name):
+        if OF_AMD not in name.split("_") and (near := _near(name)):
             yield "", {"instead": near}
         return
     lacking = absence(changes, told)

@@ -33,6 +33,7 @@ OF_CDI = re.compile(r"\bnvidia\.com/gpu=(?:(?P<id>\d+|GPU-[\w-]+)$)?")
 UUID = re.compile(r"GPU-[0-9a-f]{8}")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']?\s*\]?\s*[=,:]\s*[\"']([\d, ]+)[\"']")
+HEADING = re.compile(r"(#{2,6})[ ]")
 IN_PYTHON = re.compile(r"^(?:import|from) [a-z]", re.MULTILINE)
 ONE_SERVER = re.compile(r"tritonserver|djl-(?:serving|inference)")
 OF_AN_ACTOR = re.compile(r"\bray_actor_options[\"']?\s*[=:]\s*\{[^{}]*[\"']num_gpus[\"']\s*:\s*(?P<gpus>\d+)(?![\d.])")
@@ -112,6 +113,16 @@ def _few_bytes(docker: Invocation, release: str) -> Iterator[Draft]:
             )
 
 
+def _is_of_a_section(text: str, told: int, started: int) -> bool:
+    """True for a machine in the heading of a section that ends before the server starts."""
+    lines = lines_of(text)
+    heading = HEADING.match(lines[told - 1]) if 0 < told <= len(lines) else None
+    if heading is None or told >= started:
+        return False
+    levels = (len(match[1]) for line in lines[told : started - 1] if (match := HEADING.match(line)))
+    return any(level <= len(heading[1]) for level in levels)
+
+
 def _ranks(
     document: Document, around: Around, one: ServedModel, machine: MachineTold | None, release: str
 ) -> Iterator[Draft]:
@@ -127,7 +138,8 @@ def _ranks(
         return  # of a cluster
     yield from _of_an_actor(document, one, release)
     for number, place, how in seen(document, around, one, machine):
-        if 0 < number < one.gpus:
+        text = dict(document.texts).get(one.file, "")
+        if 0 < number < one.gpus and not _is_of_a_section(text, place.line, one.at.line):
             yield from drafts(
                 release,
                 "gpus-fewer-than-ranks",

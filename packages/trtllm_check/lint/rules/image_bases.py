@@ -35,6 +35,8 @@ BRINGS_MPI = re.compile(r"mpi(?!4py|run)|conda|nvidia/(?:tritonserver:\S*trtllm|
 OF_PYTHON = re.compile(r"python|pip")
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
 TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
+LAST_BASE = re.compile(r"^FROM[ \t]+(?:--\S+[ \t]+)*(\S+)", re.MULTILINE)
+KNOWN_BASE = re.compile(r"(?:^|/)(?:ubuntu|debian|python|nvidia/cuda|nvidia/pytorch|pytorch/pytorch)(?::|$)")
 # Of huggingface_hub 1.0 on the variable does nothing; what came before these versions wants an earlier one.
 OLD_HUB = {"huggingface-hub": "1.0", "transformers": "5", "vllm": "0.20"}
 BENCHMARK = re.compile(r"python3?[ ]+(?P<script>\S*benchmarks/benchmark_(?P<kind>serving|latency|throughput)\.py)")
@@ -166,6 +168,9 @@ def _transfer(document: Document, release: str) -> Iterator[Draft]:
         return
     for file, text in document.texts:
         match = TRANSFER.search(text)
+        base = LAST_BASE.findall(text)[-1:]
+        if base and not KNOWN_BASE.search(base[0]):
+            continue  # which may bring it
         if match and not re.search(r"hf[-_](?:transfer|xet)\b", text.replace(match[0], ""), re.IGNORECASE):
             place = Word(match["name"], text.count("\n", 0, match.start("name")) + 1, 1)
             yield from drafts(release, "image-base", place, form="transfer", file=file)

@@ -39,7 +39,7 @@ FORWARDED = re.compile(r"(?P<here>\d{2,5})?:(?P<there>\d{2,5})|(?P<only>\d{2,5})
 OTHER_SERVERS = re.compile(
     r"\b(?:sglang|ollama|llama-server|llama\.cpp|lm studio|lmstudio|text-generation-(?:inference|launcher)|lmdeploy"
     r"|tritonserver|launch_triton_server|openai_frontend|transformers serve|localai|mlx_lm"
-    r"|djl-(?:serving|inference))\b",
+    r"|djl-(?:serving|inference)|(?:bash|sh)[ ]+\S*serve\w*\.sh)\b",
     re.IGNORECASE,
 )
 LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)

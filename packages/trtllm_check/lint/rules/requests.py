@@ -50,6 +50,9 @@ PROGRAM_PORT = re.compile(
     r"\b(?:uvicorn|fastapi|gunicorn|hypercorn|flask|app\.run|streamlit|gradio)\b[^\n]*?(?<![\d.])(\d{4,5})\b"
 )
 END_OF_TURN = "<|eot_id|>"
+OF_PICTURES = re.compile(r"(?:image|video)_(?:(?:url|bytes)_)?input$|image_sizes$")
+COMPOSE = re.compile(r"\bdocker[ -]compose (?:-\S+ (?:\S+ )?)*(?:up|restart|start|logs|exec|ps)\b")
+MULTIMODAL = "all_models/multimodal"
 OF_TEMPLATES = frozenset({"max_tokens", "bad_words", "stop_words", "end_id", "pad_id"})
 BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
 
@@ -130,6 +133,18 @@ class _Around:
         return has_pieces(self.document)
 
     @cached_property
+    def is_composed(self) -> bool:
+        """True where docker compose starts the server, by a file that the text does not show."""
+        is_started = any(COMPOSE.search(text) for _, text in self.document.texts)
+        runs = (one.positional[0].text for one in self.document.of("docker") if one.positional)
+        return is_started and not self.document.workloads and "run" not in runs
+
+    @cached_property
+    def is_multimodal(self) -> bool:
+        """True where the repository is made of the models for pictures, whose ensemble has inputs of its own."""
+        return any(MULTIMODAL in text for _, text in self.document.texts)
+
+    @cached_property
     def programs(self) -> frozenset[int]:
         """The ports of programs that are no Triton."""
         found = (match[1] for _, text in self.document.texts for match in PROGRAM_PORT.finditer(text))
@@ -167,7 +182,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         inputs = inputs_of(model, document, release)
         judged = inputs and one.fields is not None and not SETTABLE.match(one.target.path)
         if judged and not _is_of_another_model(one, inputs):
-            _names(correction, model, inputs)
+            _names(correction, model, inputs, pictured=around.is_multimodal)
         _stream(correction)
         _end(correction, around, model)
         yield from correction.drafts(release.name)
@@ -205,6 +220,8 @@ def _port(correction: _Correction, around: _Around) -> None:
     if not (target.is_triton and here) or target.port is None:
         return
     ports = around.ports
+    if around.is_composed:
+        return
     if target.port in ports or (target.port not in OTHER_PORTS and (not around.serves or around.is_piece)):
         return
     if any(re.search(rf"--http[-_]port[ =]+{target.port}\b", text) for _, text in around.document.texts):
@@ -262,7 +279,7 @@ def _copies(document: Document) -> bool:
     )
 
 
-def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...]) -> None:
+def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...], *, pictured: bool) -> None:
     one = correction.request
     names = {tensor.name for tensor in inputs}
     values = one.values
@@ -275,6 +292,8 @@ def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...]) 
             correction.add("unknown-input", one.request.at(name), renamed=True, hint=renamed[name], **known)
             correction.rename(name, renamed[name])
             continue
+        if pictured and OF_PICTURES.match(name):
+            continue  # of all_models/multimodal, whose ensemble has other inputs
         meant = [other for other in rule_data(FAMILY)["elsewhere"].get(name, []) if other in names]
         new = meant[0] if meant and meant[0] not in values else ""
         hint = f"write {new}" if new else f"leave {name} out"

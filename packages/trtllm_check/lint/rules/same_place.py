@@ -22,7 +22,7 @@ BEHIND = re.compile(r"(?<![&>|])&\s*(?:#.*)?$")
 # What stops the first, or makes the second another way: branches, functions, other machines, remarks.
 APART = re.compile(
     r"\b(?:stop|kill|pkill|killall|rm|down|prune|restart|rename|exit|return|shutdown|wait)\b"
-    r"|^[ \t]*+(?:else|elif|fi|esac|done|;;|\}|function\b)|\(\)\s*+\{?[ \t]*$|\|\||;;"
+    r"|^[ \t]*+(?:else|elif|fi|esac|done|;;|\}|function\b)|\(\)\s*+\{?[ \t]*$|\|\||;;|^[ \t]*cat[ \t]*<<"
     r"|^[ \t]*+(?:if|case|for|while|until)\b|^[ \t]*+[\w./$()-]+:(?:\s|$)|\bssh\b|\bscp\b|\bsrun\b|^[ \t]*+---",
     re.MULTILINE,
 )

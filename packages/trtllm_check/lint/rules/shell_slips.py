@@ -196,6 +196,8 @@ def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:
     words = invocation.positional
     if invocation.tool != "apt-get" or not words or words[0].text != "install" or not invocation.command.image:
         return
+    if words[1:] and all(word.text.endswith(".deb") for word in words[1:]):
+        return  # a file that may need nothing more, as a repository's key does
     if not any(
         re.fullmatch(r"-\w*y\w*|--yes|--assume-yes|-qq|-\w*s\w*", one.flag) for one in invocation.given if one.flag
     ):

@@ -172,7 +172,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
 
 def _is_harmless(variable: str, filling: Filling, others: Sequence[ModelSpec]) -> bool:
     """True for a variable of another model of the repository, and for one that asks for what is done anyway."""
-    if rule_data(FAMILY)["harmless"].get(variable) == filling.values.get(variable):
+    if filling.values.get(variable) in rule_data(FAMILY)["harmless"].get(variable, "").split():
         return True
     return any(variable in one.variables for one in others)
 

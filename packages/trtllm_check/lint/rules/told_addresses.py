@@ -45,7 +45,7 @@ OF_EVALUATION = re.compile(r"lm[_-]eval|local-(?:chat-)?completions")  # which t
 SPRING = re.compile(r"^[ \t]*spring[.:]|\bspring\.ai\b", re.MULTILINE)
 OWN_PATH = re.compile(r"completions-?path", re.IGNORECASE)
 PREFIXED = re.compile(
-    r"(?P<value>(?:hosted_vllm|openai_like|litellm_proxy|text-completion-openai|openai)/[\w./:-]+"
+    r"(?P<value>(?:hosted_vllm|openai_like|litellm_proxy|text-completion-openai|openai(?!/(?:gpt-oss|whisper|clip)))/[\w./:-]+"
     r"|openai:(?:chat|completion):[\w./-]+)"
 )
 OPTION = re.compile(r"(?<!\S)(?:--model|--model-name|-m)(?:[ ]+|=)(?P<value>[\w./:-]+)")
@@ -332,7 +332,8 @@ def _model(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
         return
     value, at = min(told, key=lambda each: abs(each[1] - one.start))
     is_of_text = OTHER_KINDS.search(value) is None or any(OTHER_KINDS.search(name) for name in names)
-    if asked_model(value) in names or value in names or value.partition("/")[2] in names or not is_of_text:
+    of_a_service = value.partition("/")[2]  # opencode --model SERVICE/MODEL
+    if {asked_model(value), value, of_a_service} & set(names) or not is_of_text:
         return
     is_near = one.block.count("\n", min(at, one.start), max(at, one.start)) <= NEAR_LINES
     known: dict[str, Any] = {"asked": asked_model(value), "names": ", ".join(dict.fromkeys(names))}

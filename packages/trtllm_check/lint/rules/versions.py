@@ -3,17 +3,17 @@
 import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.evidence import evidence, facts_release, said
+from trtllm_check.lint.evidence import evidence, said
 from trtllm_check.lint.facts import model_name
-from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
-from trtllm_check.lint.installs import Clone, Requirement, clones, is_typed, requirements
+from trtllm_check.lint.finding import Draft, Edit, Platform, Swap, drafts, rule_data
+from trtllm_check.lint.installs import Requirement, requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.box import Box, boxes
+from trtllm_check.lint.rules.release_sources import from_sources, without_build
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, known_releases, load_release
 from trtllm_check.releases.lmi import lmi_images
@@ -32,8 +32,6 @@ MONTH = re.compile(r":(\d\d\.\d\d)-trtllm")
 NVIDIAS = "nvcr.io/nvidia/"
 MODEL_FLAGS = ("--model_dir", "--meta_ckpt_dir", "--pyt_ckpt_path", "--hf_model_dir", "--tokenizer_dir")
 NEW_ROPE = re.compile(r"llama-3\.[1-9]")
-LINKED = re.compile(r"TensorRT-LLM/(?:blob|tree)/v(\d+\.\d+\.\d+)")
-OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc|\+)\d*.*$")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -47,43 +45,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _engines(document, release)
     if not platform.guessed:
         yield from _told_otherwise(document, release)
-    newest = platform.guessed and release.name == known_releases()[-1]  # is what a text without a release means
-    linked = {match[1] for _, text in document.texts for match in LINKED.finditer(text)}
-    is_open = platform.guessed or not linked <= {release.name}  # a page that is about several
-    for clone in clones(document):
-        yield from _clone(clone, release, newest=is_open)
+    yield from from_sources(document, platform)
     wanted = list(requirements(document))
-    listed = {one.exact for one in wanted if one.name == "tensorrt-llm" and one.exact and not is_typed(one.pip)}
-    for requirement in wanted:
-        is_alternative = len(listed) > 1 and not is_typed(requirement.pip)  # of several lists one is taken
-        if not is_alternative:
-            yield from _wheel(requirement, release, newest=newest)
-        if not platform.guessed:  # the pin of a release that nobody named
-            yield from _modelopt(requirement, release)
-    if newest:
-        yield from _two_newest(document, wanted, release)
     yield from _overrun(document, wanted, release)
     yield from _model(document, wanted, release)
-
-
-def _two_newest(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
-    """A wheel and the sources with its scripts, each in its newest state: the branch is ahead of the last wheel."""
-    branches = rule_data(FAMILY)["default_branches"]
-    clone = next((one for one in clones(document) if one.name.lower() == "nvidia/tensorrt-llm"), None)
-    if clone is None or clone.reference not in branches:
-        return
-    for one in wanted:
-        if one.name == "tensorrt-llm" and not one.specifier and one.pip is not None and not one.pip.has("--pre"):
-            yield from drafts(
-                release.name,
-                "clone-of-another-release",
-                one.word,
-                form="two newest",
-                invocation=one.pip,
-                name=clone.name,
-                branch=clone.reference or "main",
-            )
-            return
 
 
 def _overrun(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
@@ -238,7 +203,7 @@ def _engines(document: Document, release: Release) -> Iterator[Draft]:
         except (ValueError, RecursionError):
             continue
         version = content.get("version") if isinstance(content, dict) and "build_config" in content else None
-        if not isinstance(version, str) or _base(version) == _base(release.name):
+        if not isinstance(version, str) or without_build(version) == without_build(release.name):
             continue
         lines = config.text.split("\n")
         number = next((i for i, line in enumerate(lines) if re.search(r'"version"\s*:', line)), 0)
@@ -253,109 +218,6 @@ def _engines(document: Document, release: Release) -> Iterator[Draft]:
             holds=f"TensorRT-LLM {release.name}",
             right=release.server_image,
         )
-
-
-UNPINNED = "the commands and scripts of one release are for its wheel, and the next release takes other flags"
-
-
-def _base(version: str) -> str:
-    """Without what marks another build of the same release."""
-    return OTHER_BUILD.sub("", version.removeprefix("v"))
-
-
-def _clone(clone: Clone, release: Release, *, newest: bool) -> Iterator[Draft]:
-    key = next((key for key, end in rule_data(FAMILY)["repositories"].items() if end == clone.name.lower()), "")
-    if not key:
-        return
-    checkout = release.checkouts.get(key)
-    draft = partial(drafts, release.name, name=clone.name, tag=checkout.tag if checkout else "")
-    if clone.reference in rule_data(FAMILY)["default_branches"]:
-        if checkout is not None and not newest:
-            edits: tuple[Edit, ...] = (Put(clone.flag or "--branch", checkout.tag),)
-            yield from draft(
-                "clone-of-another-release", clone.git.path, form="no tag", edits=edits, invocation=clone.git
-            )
-        return
-    if checkout is not None and clone.reference == checkout.tag:
-        return
-    if key == "modelopt" or release_of_tag(clone.reference, release) in ("", release.name):
-        return
-    right = checkout.tag if checkout else ""
-    instead = (
-        f"take {right}" if right else "leave the clone out: this release has its Triton files in its own repository"
-    )
-    is_of_backend = "backend" in key
-    yield from draft(
-        "clone-of-another-release",
-        clone.word,
-        form="templates" if is_of_backend else "",
-        edits=(Swap(clone.word, right),) if right else (),
-        invocation=clone.checkout or clone.git,
-        tag_given=clone.reference,
-        instead=instead,
-    )
-
-
-def release_of_tag(reference: str, release: Release) -> str:
-    """The release that a tag or a release branch names: this one, another, or "" if it says neither."""
-    month = re.fullmatch(r"r(\d\d\.\d\d)", reference)
-    if month:
-        own = any(f":{month[1]}-" in image for image in release.containers.triton)
-        return release.name if own else month[0]
-    branch = re.fullmatch(r"release/(\d+\.\d+)", reference)
-    if branch:
-        return release.name if release.branch == reference or release.name.startswith(f"{branch[1]}.") else branch[1]
-    tag = re.fullmatch(r"v?(\d+\.\d+\.\d+\S*)", reference)
-    if tag:
-        return release.name if tag[1] == release.name or _base(tag[1]) == release.name else tag[1]
-    return ""
-
-
-def _wheel(requirement: Requirement, release: Release, *, newest: bool) -> Iterator[Draft]:
-    version = requirement.exact
-    if requirement.name == "tensorrt-llm" and not requirement.specifier:
-        if newest:
-            return
-        yield from _replaced(
-            "wheel-of-another-release",
-            requirement,
-            release,
-            f"{requirement.word.text}=={release.name}",
-            form="no version",
-        )
-        return
-    if requirement.name != "tensorrt-llm" or not version or facts_release(version) == release.name:
-        return
-    right = requirement.word.text.replace(version, release.name)
-    yield from _replaced("wheel-of-another-release", requirement, release, right)
-
-
-def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
-    names = ("nvidia-modelopt", "nvidia-ammo")
-    pinned = next((name for name in names if name in release.pins), "")
-    if requirement.name != pinned or not requirement.specifier:
-        return  # the other one has modules of another name, which the release does not import
-    pin = release.pins[pinned]
-    specifier = pin if pin[0] in "<>=~!" else f"=={pin}" if pin.count(".") > 1 else f"~={pin}.0"
-    if not requirement.exact or requirement.meets(specifier):
-        return
-    right = f"{pinned}{requirement.extras}{specifier}"
-    yield from _replaced("modelopt-not-the-pin", requirement, release, right)
-
-
-def _replaced(rule: str, requirement: Requirement, release: Release, right: str, form: str = "") -> Iterator[Draft]:
-    """The draft that writes ``right`` in the requirement's place."""
-    yield from drafts(
-        release.name,
-        rule,
-        requirement.word,
-        form=form,
-        edits=(Swap(requirement.word, right),),
-        invocation=requirement.pip,
-        reason=UNPINNED,
-        requirement=requirement.word.text,
-        right=right,
-    )
 
 
 def _model(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:

@@ -43,7 +43,10 @@ EDITION = re.compile(r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore
 DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
 # Words that a model is never called, and that people put behind an image that starts a server by itself.
-OTHERS = frozenset({"vllm", "serve", "tail", "sleep", "ls", "nvidia-smi", "env", "ray", "torchrun", "uvicorn", "uv"})
+CALL = re.compile(r"json\.dumps\(")
+OTHERS = frozenset(
+    {"vllm", "serve", "tail", "sleep", "ls", "nvidia-smi", "env", "ray", "torchrun", "uvicorn", "uv", "pip", "pip3"}
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -295,7 +298,7 @@ def _json(serve: Invocation, given: Given, told: Release, release: str) -> Itera
     if _is_object(value):
         yield from _settings(serve, given, wanted.get("needs", {}), json.loads(value), release)
         return
-    if is_open(value) and not QUOTES_LOST.fullmatch(value):
+    if (is_open(value) and not QUOTES_LOST.fullmatch(value)) or CALL.match(value):
         return
     value = value if QUOTES_LOST.fullmatch(value) else given.values[0].text
     is_earlier = "earlier" in wanted and re.fullmatch(wanted["earlier"], value) is not None

@@ -59,6 +59,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for given in one.given:
             if given.name == "--config" and "=" in given.word.text and given.values:
                 yield from _say(one, given, given.word, "config", platform.release.name, value=given.values[0].text)
+            elif given.name == "--config" and any(word.text.endswith((".py", ".sh")) for word in one.positional):
+                continue  # of a script that the image's entry point takes for a model
             elif given.name == "--config" and given.values and OTHER_FILE.search(given.values[0].text):
                 yield from _say(one, given, given.values[0], "kind", platform.release.name, value=given.values[0].text)
             elif given.flag.startswith("--"):

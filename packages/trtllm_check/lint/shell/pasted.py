@@ -358,7 +358,8 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
             elif goes_on and stripped and not comment and not GOES_ON.search(line):
                 match = COMMENT.search(line)
                 start = match.start() if match else len(line)
-                cuts[position + start] = position + len(line)
+                if not (line.count("`") % 2 and "`" in following):  # code in a sentence may go over two lines
+                    cuts[position + start] = position + len(line)
                 line, end = line[:start] + " " * (len(line) - start), " "
         joined.append(line + end)
         position += len(line) + len(end)
