@@ -74,7 +74,6 @@ OTHER_SERVICES = re.compile(
     r"^services:[^\n]*\n(?:[ \t]*\n)*[ ]+#[^\n]*(?:\.{3}|…|\b(?:existing|other|your) )", re.MULTILINE
 )
 SEVERAL, TOLD_ONE = re.compile(r"\b[Mm]ulti-?(?: )?GPU\b"), "1 GPU(s): the text tells of no more"
-OF_CONFIGS = frozenset({"unknown-parameter", "parameter-value", "unfilled-variable"})
 FLAG = re.compile(r"--[\w-]+")
 GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
 FEW, SOME, MANY = 2, 3, 5
@@ -113,11 +112,10 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "gpus-fewer-than-ranks" and any(SEVERAL.search(text) for _, text in document.texts):
         return draft._replace(severity="info") if TOLD_ONE in draft.message else draft
-    if draft.rule in OF_CONFIGS and platform.guessed and any(OF_07 in text for _, text in document.texts):
-        return draft._replace(severity="info")  # of a release before 0.8, of which there are no facts
     if draft.rule == "unfilled-variable" and draft.invocation is None and _is_a_template(document.texts):
         return draft._replace(severity="info")
-    if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
+    is_elsewhere = READ_ELSEWHERE.search(draft.message) or draft.message.endswith(OF_07)
+    if draft.rule == "unknown-parameter" and platform.guessed and is_elsewhere:
         return draft._replace(severity="info")
     is_guess = draft.rule == "container-of-another-release" and platform.told
     if is_guess and (_is_the_one_told(draft, platform) or _is_told_by_output(document)):
