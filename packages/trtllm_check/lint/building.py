@@ -1,33 +1,24 @@
 """How a document comes to be: each text is told by its kind to whom reads it, and what they find is put together."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from trtllm_check.lint import dotenv
+from trtllm_check.lint.assembly import assembled
 from trtllm_check.lint.carriers import CARRIERS, carried
-from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.aws_cli import cli_call, cli_variables
-from trtllm_check.lint.carriers.cluster_objects import ClusterObject
-from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.carriers.loose_variables import loose_variables
-from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
-from trtllm_check.lint.carriers.python_tensors import TensorUse
 from trtllm_check.lint.carriers.script import dedented
 from trtllm_check.lint.carriers.shared_imports import imported, with_imports
 from trtllm_check.lint.carriers.systemd import is_unit
-from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
-from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
 from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
-from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
+from trtllm_check.lint.facts import config_facts
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
-from trtllm_check.lint.held_arguments import held_lists
-from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
 from trtllm_check.lint.kinds import (
     Kind,
@@ -37,13 +28,8 @@ from trtllm_check.lint.kinds import (
     kind_of_text,
     without_python,
 )
-from trtllm_check.lint.loose_commands import loose_commands
-from trtllm_check.lint.loose_requests import loose_requests
-from trtllm_check.lint.more_commands import more_commands
-from trtllm_check.lint.mounts import Mount, mounts_of
-from trtllm_check.lint.option_fences import option_fences
-from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
+from trtllm_check.lint.parts import Parts
 from trtllm_check.lint.passages import (
     Lines,
     is_shell_with_manifests,
@@ -58,21 +44,17 @@ from trtllm_check.lint.passages import (
     without,
 )
 from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
-from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
+from trtllm_check.lint.programs import PYTHON, TOOL_NAMES
 from trtllm_check.lint.property_texts import is_mostly_settings, is_properties
 from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
-from trtllm_check.lint.unread import heredoc_lines, unread
-from trtllm_check.lint.variable_places import where_set
+from trtllm_check.lint.unread import heredoc_lines
 from trtllm_check.lint.written_requests import (
     WrittenRequest,
     http_messages,
     is_request,
     json_object,
-    of_curl,
-    of_others,
-    written_files,
 )
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -87,38 +69,10 @@ MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
 OF_WHOLE_MANIFESTS = ("manifest-together", "manifest-incomplete")
-BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
 
-class Builder:
+class Builder(Parts):
     """Takes texts in, each with its kind; :meth:`document` is all of them."""
-
-    def __init__(self, *, is_named: bool = False) -> None:
-        self.is_named = is_named  # the only text is a file whose name tells its kind
-        self.unreadable: list[str] = []
-        self.sources: list[tuple[str, str]] = []
-        self.variable_lists: list[VariableList] = []
-        self.texts: list[tuple[str, list[ShellCommand], set[int], str]] = []  # with the lines that are read already
-        self.commands: list[ShellCommand] = []
-        self.configs: list[ConfigFile] = []
-        self.properties: list[PropertiesFile] = []
-        self.requests: list[WrittenRequest] = []
-        self.environment: dict[str, Word] = {}
-        self.json_configs: list[ConfigFile] = []
-        self.file_facts: list[DocumentFacts] = []
-        self.images: list[Word] = []
-        self.calls: list[Call] = []
-        self.of_triton: list[Call] = []  # model.json, which a model in Python reads as it likes
-        self.workloads: list[ServedContainer | ClusterService | ClusterObject] = []
-        self.aws_calls: list[AwsCall] = []
-        self.faults: list[FormFault] = []
-        self.names: list[UsedName] = []
-        self.tensors: list[TensorUse] = []
-        self.windows = ""
-        self.ours = False
-        self.yaml: list[ConfigFile] = []
-        self.depth = 0
-        self.dotenv: dict[str, str] = {}
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
@@ -364,96 +318,5 @@ class Builder:
         for word in bodies:
             self.add_carried("python", word.text, word, command.file, command.image)
 
-    def add_environment(self, whole: Word) -> None:
-        """Lines of NAME=value, or a JSON object."""
-        content = json_object(whole.text)
-        if content is not None:
-            for key, value in content.items():
-                at = whole.part(max(whole.text.find(f'"{key}"'), 0))
-                self.add_value(key, Word(str(value), at.line, at.column))
-            return
-        position = 0
-        for line in whole.text.split("\n"):
-            match = re.match(r"\s*(?:export\s+|-e\s+)?(?=[A-Za-z_]\w*=)", line)
-            if match:
-                self.add_variable(whole.part(position + match.end(), position + len(line.rstrip())))
-            position += len(line) + 1
-
-    def add_variable(self, word: Word) -> None:
-        name, sign, value = word.text.partition("=")
-        if sign:
-            self.add_value(name, word.part(len(name) + 1) if value else Word("", word.line, word.column))
-
-    def add_value(self, name: str, value: Word) -> None:
-        if name in ENVIRONMENT_NAMES or name.startswith(tuple(PREFIXES)):
-            self.environment[name] = value
-
     def document(self) -> Document:
-        every: list[ShellCommand] = []
-        found = invocations(self.commands, every)
-        known = len(self.commands)
-        self.add_inside(every)
-        if self.yaml or len(self.commands) > known:
-            commands = with_configs(self.commands, found, self.yaml, self.sources)
-            every = []
-            found = invocations(commands, every)
-        found += invocations(more_commands(every, found, self.sources), every)
-        found += invocations(list(option_fences(self.sources, found)), every)
-        if not any(one.tool in TOOLS for one in found):
-            found += invocations([*loose_commands(self.sources), *held_lists(self.sources)], every)
-        images = list(self.images)
-        mounts: list[Mount] = []
-        for docker in (one for one in found if one.tool == "docker"):
-            operands = docker.positional
-            if len(operands) > 1 and operands[0].text in ("run", "create", "pull"):
-                images.append(operands[1])
-                mounts += mounts_of(docker, operands[1].text)
-                for word in docker.values("-e", "--env"):
-                    self.add_variable(word)
-        if not self.environment and not self.properties:
-            for _, text in self.sources[:1] if len(self.sources) == 1 else ():
-                self.environment.update(loose_variables(text))
-        files = written_files(every)
-        requests = [request for one in found if one.tool == "curl" and (request := of_curl(one, files))]
-        requests += of_others(every)
-        if not any(one.fields for one in (*requests, *self.requests)):
-            sent = list(loose_requests(self.sources))
-            requests = [one for one in requests if all(one.url != other.url for other in sent)] + sent
-        return Document(
-            commands=tuple(every),
-            invocations=tuple(found),
-            configs=tuple(self.configs),
-            properties=tuple(self.properties),
-            lmi_environment=self.environment,
-            requests=(*self.requests, *requests),
-            images=tuple(where_set(one, self.sources) for one in images),
-            calls=(*self.calls, *(() if _is_in_python(self.configs) else self.of_triton)),
-            workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
-            aws_calls=tuple(self.aws_calls),
-            faults=tuple(self.faults),
-            names=tuple(self.names),
-            tensors=tuple(self.tensors),
-            services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
-            objects=tuple(one for one in self.workloads if isinstance(one, ClusterObject)),
-            mounts=tuple(mounts),
-            json_configs=tuple(self.json_configs),
-            file_facts=tuple(self.file_facts),
-            said=tuple(map(stated, found)),
-            variable_lists=tuple(self.variable_lists),
-            unread=tuple(
-                lines
-                for text, commands, read, file in self.texts
-                for lines in unread(text, commands, found, read, file)
-            ),
-            unreadable=tuple(self.unreadable),
-            texts=tuple(self.sources),
-            windows=self.windows,
-            ours=self.ours,
-            option_files=tuple(option_files(self.yaml, found, self.sources)),
-        )
-
-
-def _is_in_python(configs: Iterable[ConfigFile]) -> bool:
-    """True where all models whose backend the text tells are of the Python backend."""
-    backends = {match[1] for config in configs for match in BACKEND.finditer(config.text)}
-    return backends == {"python"}
+        return assembled(self, self.add_inside)

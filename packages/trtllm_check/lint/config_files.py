@@ -36,7 +36,6 @@ ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 FILLS = "fill_template"
 PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
-ALTERNATIVES = re.compile(r"^[ \t]*#[ \t]*(?:OR|Or|or)\b", re.MULTILINE)
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
 FEW = 2  # inputs: the backend wants more of any model
 ABOVE = 4  # lines of a page that say what a piece is
