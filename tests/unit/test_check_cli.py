@@ -104,7 +104,7 @@ def test_json_holds_what_the_library_finds(tmp_path: Path) -> None:
 
 def test_standard_input_and_a_file_give_the_same(tmp_path: Path) -> None:
     for snippet in snippets()[::7]:
-        if snippet.files:
+        if snippet.files or not snippet.document().is_understood:
             continue
         machine = ["--gpu", snippet.gpu] if snippet.gpu else []
         machine += ["--gpus", str(snippet.gpus)] if snippet.gpus else []
