@@ -100,7 +100,7 @@ As a hook of [pre-commit](https://pre-commit.com), in `.pre-commit-config.yaml` 
 ```
 
 In a browser, as a page of one file into which anyone pastes a text: `playbook check-page` writes
-`build/checker/index.html` (about 12 MB), with Pyodide, bash's grammar and this very checker in it. Open it from the
+`build/checker/index.html` (about 15 MB), with Pyodide, bash's grammar and this very checker in it. Open it from the
 file: it needs no network and may use none. Its `Copy link` makes a link that carries the text behind the `#`, which
 a browser sends to nobody. It was
 driven from its file in Chromium 156, Firefox 153 and WebKitGTK 2.50: paste, keyboard, link, dark theme, a narrow

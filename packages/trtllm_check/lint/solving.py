@@ -43,7 +43,8 @@ def conflicts(asked: Sequence[Requirement]) -> Iterator[Conflict]:
     }
     asked = [one for one in asked if one.name not in several]
     direct = {one.name: one for one in asked if one.specifier}
-    wants = [want for one in asked for want in _all_wants(one, direct)]
+    # A wheel of another build, such as 0.11.0+torch271.cu118, has requirements of its own.
+    wants = [want for one in asked if "+" not in one.specifier for want in _all_wants(one, direct)]
     found: set[tuple[str, str]] = set()
     for want in wants:
         other = direct.get(want.of)

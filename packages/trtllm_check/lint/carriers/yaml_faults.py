@@ -23,7 +23,7 @@ PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # w
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
 NEXT_FILE = re.compile(
-    r"(?<=\n)#+[ \t]*(?:(?:[Ss]ource|[Ff]ile)[ \t]*:[ \t]*)?[\w./-]+\.ya?ml[ \t:]*"
+    r"(?<=\n)(?P<above>#[^\n]*\n)?#+[ \t]*(?:(?:[Ss]ource|[Ff]ile)[ \t]*:[ \t]*)?[\w./-]+\.ya?ml[ \t:]*"
     r"(?=\n(?:[ \t]*(?:#[^\n]*)?\n)*[A-Za-z_\"'-])"
 )
 REFUSING = re.compile(r"^(?:apiVersion|services):", re.MULTILINE)  # kubectl and docker compose, whatever the values
@@ -92,12 +92,17 @@ def without_output(text: str) -> str:
     return text[:kept] + re.sub(r"[^\n]", " ", text[kept:])
 
 
+def _next_file(match: re.Match[str]) -> str:
+    """A mark in place of a file's name; the end of a sentence in a comment stays."""
+    return match[0] if match["above"] else "---" + " " * (len(match[0]) - 3)
+
+
 def starts_at_margin(text: str) -> str:
     """``text`` with the marks of its documents at the margin, where a page indents all of it; no longer.
 
     A comment that is the name of a file, and nothing else, begins one: so people hand over several of them.
     """
-    text = NEXT_FILE.sub(lambda match: "---" + " " * (len(match[0]) - 3), text) if "#" in text else text
+    text = NEXT_FILE.sub(_next_file, text) if "#" in text else text
     first = FIRST_LINE.match(text)
     if first is None:
         return text

@@ -36,6 +36,7 @@ MOST_TOKENS = 16384
 LLAMA_3_LENGTH = 8192
 ANSWER = 1024  # what is added to a prompt's length where nothing says how long answers are
 OF_RANKS = ("run.py", "summarize.py")
+OF_DATA = (".json", ".jsonl", ".csv", ".parquet", ".txt")
 SERVED = re.compile(r"triton|trtllm-(?:serve|bench)|fill_template|curl ", re.IGNORECASE)
 
 
@@ -145,7 +146,7 @@ def _dataset(case: _Case, dataset: str) -> Iterator[Draft]:
     elif "cnn_dailymail" in dataset:
         return
     elif "/" in dataset or dataset.startswith(("~", ".")):
-        form, edits = "path", ()
+        form, edits = "file" if PurePosixPath(dataset).suffix in OF_DATA else "path", ()
     yield from case.drafts("calibration-dataset", case.place("--calib_dataset"), edits, form, dataset=dataset)
 
 

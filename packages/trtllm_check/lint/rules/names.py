@@ -23,7 +23,7 @@ YES = ("enabled", "true", "yes", "on", "1")
 NO = ("disabled", "false", "no", "off", "0", "disable", "none")
 # What the shell or the reader fills in: $X, $(...), `...`, <name>, {name}, [options]
 OPEN = re.compile(
-    r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%"
+    r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\$$|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%"
     r"|^(?i:your|my|some) (?:\w+ ){0,4}\w+$",  # your model here
     re.DOTALL,
 )
