@@ -69,7 +69,8 @@ def mark_missing(word: Word) -> MissingMark | None:
     if problem is None or problem.lineno is None:
         return None
     lines = text.split("\n")
-    last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
+    said = (number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#"))
+    last = max(said, default=0)
     for form, number, column, mark in _endings(problem, lines):
         line = lines[number - 1]
         start = sum(len(one) + 1 for one in lines[: number - 1])
