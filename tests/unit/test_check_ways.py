@@ -1,6 +1,7 @@
 """One slip, written in each of the ways that public texts write such a thing: the checker reads all of them."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -59,3 +60,13 @@ def test_a_folder_is_known_by_the_model_in_it(text: str) -> None:
 @each("text", WAYS["failures"].values())
 def test_a_failure_is_read_wherever_a_page_quotes_it(text: str) -> None:
     assert {"vllm-no-cache-blocks"} & {one.rule for one in read_page(text)}
+
+
+@each("name", WAYS["fenced"])
+def test_a_file_that_is_a_block_of_markdown_is_read_as_what_the_block_is(name: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text(WAYS["fenced"][name], encoding="utf-8")
+        found = check_commands(read_document(path), "1.2.1")
+    assert "modl" in " ".join(one.message for one in found)
+    assert "yaml-does-not-parse" not in {one.rule for one in found}

@@ -213,6 +213,7 @@ class Builder(Parts):
         for block in fences(text):
             inside = text[block.start : block.end]
             is_other = is_called_a_shell(block.language, inside)
+            is_other |= is_unit(inside)
             is_other |= block.language in DOCKERS and kind_of_text(inside) == "yaml"
             if is_shell(block.language, inside) and block.language not in ("", "text") and not is_other:
                 continue

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.literals import is_program
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
+from trtllm_check.lint.carriers.python_faults import lacks_a_mark
 from trtllm_check.lint.carriers.python_mending import is_mendable, is_nearly_python
 from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
@@ -180,10 +181,9 @@ MANIFEST = re.compile(
     r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer|containerDefinitions)"\s*:'
 )
 # What is no file of these kinds: a fence at the margin below a sentence of people.
-NEVER_PAGES = frozenset(
-    {"yaml", "python", "request", "config.json", "config.pbtxt", "serving.properties", "environment", "dockerfile"}
-)
+NEVER_PAGES = frozenset(get_args(Kind)) - {"shell", "notebook"}
 PAGE_FENCE = re.compile(r"^(?:`{3,}|~{3,})[ \t]*[\w+-]*[ \t\r]*$", re.MULTILINE)
+FIRST_FENCE = re.compile(r"\A\s*(?:`{3,}|~{3,})[ \t]*[\w+-]*[ \t\r]*\n")
 PROSE = re.compile(r"(?:#{1,6}[ ]|[-*>][ ]|\*\*)?[\"'(\[]?[^\W\d_][\w'’,.-]*(?:[ ]+\S+){2,}")
 REQUIREMENTS = re.compile(
     r"requirements|constraints|(?:^|[/_.-])(?:reqs?|deps|dependencies)(?:$|[/_.-])", re.IGNORECASE
@@ -209,7 +209,7 @@ def kind_of_file(name: str, text: str) -> Kind | None:
     kind = kind_of_name(name)
     if kind == "shell" and name.endswith(".md") and not has_fence(text) and _is_no_page(text):
         return None
-    return None if kind in NEVER_PAGES and is_page(text, kind) else kind
+    return None if kind is not None and kind in NEVER_PAGES and is_page(text, kind) else kind
 
 
 def _is_no_page(text: str) -> bool:
@@ -219,9 +219,9 @@ def _is_no_page(text: str) -> bool:
 
 
 def is_page(text: str, kind: Kind) -> bool:
-    """True for prose with a fence at the margin, which no file of ``kind`` has."""
-    fence = PAGE_FENCE.search(text)
-    if fence is None or not any(map(PROSE.match, text[: fence.start()].split("\n"))):
+    """True for a fence at the top, or prose with one at the margin below, which no file of ``kind`` has."""
+    fence = FIRST_FENCE.match(text) or PAGE_FENCE.search(text)
+    if fence is None or (fence.start() and not any(map(PROSE.match, text[: fence.start()].split("\n")))):
         return False
     return kind != "python" or parsed(text) is None
 
@@ -252,10 +252,10 @@ def kind_of_fence(language: str, inside: str) -> Kind:
 
 
 def without_python(text: str) -> str:
-    """A page for the reader of a shell: blank where Python with lines of a shell in it has a reader of its own."""
+    """A page for the reader of a shell: blank where Python with lines of a shell in it, or a unit, has its own."""
     for block in fences(text):
         inside = text[block.start : block.end]
-        if (block.language in PYTHONS or block.language in ("", "text")) and _is_mended(block.language, inside):
+        if is_unit(inside) or (block.language in (*PYTHONS, "", "text") and _is_mended(block.language, inside)):
             text = text[: block.start] + re.sub(r"[^\n]", " ", inside) + text[block.end :]
     return text
 
@@ -362,7 +362,7 @@ def _program_text(text: str) -> Kind | None:
         return "makefile"
     if is_program(text):
         return "program"
-    if PYTHON_HEAD.search(text) and (parsed(text) is not None or is_nearly_python(text)):
+    if PYTHON_HEAD.search(text) and (parsed(text) is not None or is_nearly_python(text) or lacks_a_mark(text)):
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
 

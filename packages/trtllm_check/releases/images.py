@@ -19,6 +19,7 @@ UBUNTU = re.compile(r"(?:^|/)ubuntu:(?P<system>\d\d\.\d\d)$")
 PYTORCH = re.compile(r"(?:^|/)pytorch/pytorch:(?P<torch>\d+\.\d+)\.\d+-cuda(?P<cuda>\d+\.\d+)-cudnn\d")
 NVIDIA_CUDA = re.compile(r"(?:docker\.io/|nvcr\.io/)?nvidia/cuda(?::(?P<tag>\S*))?")
 OPEN = re.compile(r"[${<@%*]|\.\.\.|:(?:[xyXY]{1,2}\.|.*(?i:version|tag\b|your|x\.y))")
+ANY_NUMBER = re.compile(r"v?\d+\.[xX](?![a-zA-Z])")
 PARTS = re.compile(r"(?P<version>\d+(?:\.\d+)*)(?P<rest>(?:-[a-z0-9.]+)*)")
 
 
@@ -92,6 +93,9 @@ def tag_fault(image: str) -> TagFault | None:
     if OPEN.search(image):
         return None
     name, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "")
+    if (match := ANY_NUMBER.match(tag)) and re.match(r"(?:\S+/)?(?:nvidia|vllm|pytorch|lmsysorg)/", name):
+        why = f"{match[0]} stands for a number, and no tag is called so"
+        return TagFault(why, "a version that the registry has", "docs.docker.com/reference/cli/docker/image/tag", False)
     if match := NVIDIA_CUDA.fullmatch(image):
         return next(_cuda_faults(match["tag"] or ""), None)
     for entry in _data()["tags"]:

@@ -16,6 +16,8 @@ ERROR = "NameError"
 ELSEWHERE = ("globals", "exec", "eval", "get_ipython", "locals", "vars", "setattr")  # which may make names
 # Lines that stand for others, where an import may be among them: not within a function.
 LEFT_OUT = re.compile(r"^(?:\.\.\.[ \t]*(?:#.*)?$|…|#[^\n]*(?:\.\.\.|…)|[ \t]*[%!])", re.MULTILINE)
+COMMENTED = re.compile(r"^#[ \t]*(?P<name>[a-z]\w*_\w+|[A-Z][A-Z0-9_]+)[ \t]*=[ \t]*(?=[\w\"'\[{(])", re.MULTILINE)
+OPENED = "write {name} = ... again, which stands in a comment"
 FEWEST = 3  # statements of a program
 
 
@@ -40,12 +42,18 @@ def loose_names(text: PythonText) -> Iterator[UsedName]:
         return
     bound = _bound(text) | set(dir(builtins))
     annotations = _annotations(text)
+    instead = {**_commented(text.word.text), **_known()}
     seen: set[str] = set()
     for node in sorted(used, key=lambda one: (one.lineno, one.col_offset)):
-        is_loose = node.id in _known() and node.id not in bound and isinstance(node.ctx, ast.Load)
+        is_loose = node.id in instead and node.id not in bound and isinstance(node.ctx, ast.Load)
         if is_loose and node.id not in seen and id(node) not in annotations:
             seen.add(node.id)
-            yield UsedName(node.id, text.at(node), member=_known()[node.id].format(name=node.id), error=ERROR)
+            yield UsedName(node.id, text.at(node), member=instead[node.id].format(name=node.id), error=ERROR)
+
+
+def _commented(text: str) -> dict[str, str]:
+    """Name -> what to do, of names that a comment gives a value: ``# role_name = "x"``."""
+    return {match["name"]: OPENED for match in COMMENTED.finditer(text)}
 
 
 def _bound(text: PythonText) -> set[str]:

@@ -16,7 +16,7 @@ from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_containers import container_commands, docker_workloads
-from trtllm_check.lint.carriers.python_faults import comma_missing, json_words, refused
+from trtllm_check.lint.carriers.python_faults import comma_missing, json_words, mark_missing, refused
 from trtllm_check.lint.carriers.python_given import entries, given_to
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
@@ -85,6 +85,10 @@ def _carried(word: Word) -> Carried:
         return reader.found
     if faults := tuple(comma_missing(word)):
         return Carried(faults=faults)
+    if (slip := mark_missing(word)) and (tree := parsed(slip.mended.text)) is not None:
+        reader = _Reader(slip.mended, tree)
+        reader.read()
+        return reader.found._replace(faults=(slip.fault, *(one for one in reader.found.faults if one.rule in LEXICAL)))
     found = mended(word)
     if found is None or not found.is_code:
         return Carried()

@@ -44,6 +44,27 @@ TOLD_BY: dict[str, tuple[tuple[str, str], ...]] = {
 }
 OF_BUILDERS = "BuildConfig"
 LONGEST_CALL = 3000
+# Name -> what is asked of it, and the import that makes it.
+IMPLIED = {
+    "sagemaker": (
+        r"\.(?:image_uris|get_execution_role|Session|session|huggingface|djl_inference)\b",
+        "import sagemaker",
+    ),
+    "image_uris": (r"\.retrieve\(", "from sagemaker import image_uris"),
+    "HuggingFaceModel": (r"\([^()]*\b(?:role|image_uri|env)\b", "from sagemaker.huggingface import HuggingFaceModel"),
+    "DJLModel": (r"\(", "from sagemaker.djl_inference import DJLModel"),
+    "get_huggingface_llm_image_uri": (r"\(", "from sagemaker.huggingface import get_huggingface_llm_image_uri"),
+    "vllm": (r"\.(?:LLM|SamplingParams|AsyncEngineArgs|EngineArgs|AsyncLLMEngine)\b", "import vllm"),
+    "tensorrt_llm": (r"\.(?:LLM|SamplingParams|BuildConfig)\b", "import tensorrt_llm"),
+    "pb_utils": (r"\.\w", "import triton_python_backend_utils as pb_utils"),
+    "grpcclient": (r"\.Infer\w", "import tritonclient.grpc as grpcclient"),
+    "httpclient": (r"\.Infer\w", "import tritonclient.http as httpclient"),
+    "mtq": (r"\.(?:quantize|\w+_CFG)\b", "import modelopt.torch.quantization as mtq"),
+}
+MADE_HERE = (
+    r"\b(?:as|for|def|class|global)[ ]+{name}\b|(?<![\w.]){name}[ \t]*(?::[^\n=]*)?=(?!=)"
+    r"|[(,][ \t]*{name}[ \t]*[,):=]"
+)
 
 
 def imported(page: str) -> dict[str, str]:
@@ -102,14 +123,26 @@ def _inside(text: str, start: int) -> str:
 
 def with_imports(piece: Word, known: dict[str, str]) -> Word:
     """``piece`` behind the imports that it leaves to an earlier one; they stand at its first place."""
-    if not known or STARRED.search(piece.text):
+    implied = list(_implied(piece.text))
+    if (not known and not implied) or STARRED.search(piece.text):
         return piece
     given = {name for match in IMPORTS.finditer(piece.text) for name in NAME.findall(match[0])}
     given |= set(MADE.findall(piece.text))
     used = [name for name in known if name not in given and re.search(rf"(?<![\w.]){name}\(", piece.text)]
-    if not used:
+    if not used and not implied:
         return piece
     margin = first[1] if (first := MARGIN.match(piece.text)) else ""  # of a piece of a function
-    lines = "".join(f"{margin}from {known[name]} import {name}\n" for name in used)
+    named = [f"from {known[name]} import {name}" for name in used]
+    lines = "".join(f"{margin}{line}\n" for line in (*named, *implied))
     place = piece.places[0] if piece.places else (piece.line, piece.column)
     return joined([Word(lines, *place, (place,) * len(lines)), piece])
+
+
+def _implied(piece: str) -> Iterator[str]:
+    """The imports of a piece that has none, of modules and classes whose names are beyond doubt."""
+    if IMPORTS.search(piece):
+        return
+    for name, (behind, line) in IMPLIED.items():
+        used = name in piece and re.search(rf"(?<![\w.]){name}{behind}", piece) is not None
+        if used and not re.search(MADE_HERE.format(name=name), piece):
+            yield line

@@ -99,10 +99,12 @@ def _imports(text: PythonText, node: ast.Import | ast.ImportFrom, packages: froz
     if isinstance(node, ast.ImportFrom) and node.level:
         return
     for one in node.names:
+        if len(set((place := text.at(one)).places)) == 1 < len(place.places):
+            continue  # an import that was put in front of a piece
         module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         dotted = f"{module}{one.name}" if one.name != "*" else module.rstrip(".")
         if dotted.partition(".")[0] in packages:
-            yield UsedName(dotted, text.at(one), error="ImportError")
+            yield UsedName(dotted, place, error="ImportError")
 
 
 def _certain(text: PythonText, guarded: set[int]) -> set[str]:

@@ -67,6 +67,8 @@ def faults(word: Word, is_file: bool, *, is_ours: bool = False) -> Iterator[Form
             return  # what another part of the file makes
         mark = error.problem_mark or error.context_mark
         around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
+        if mark and is_cut_above(word.text, int(mark.line)):
+            return
         is_printed = any(HEREDOC_END.fullmatch(line) for line in around)
         if not is_printed and not any(PLACEHOLDER.search(line) for line in around):
             yield _broken(word, error, is_ours=is_ours)
@@ -78,6 +80,17 @@ def faults(word: Word, is_file: bool, *, is_ours: bool = False) -> Iterator[Form
         read: set[int] = set()
         found = (fault for node in nodes for fault in _twice(word, node, read))
         yield from islice(found, 1)
+
+
+def is_cut_above(text: str, number: int) -> bool:
+    """True where line ``number`` (from 0) goes on less deep than the text begins: what holds both stands above it.
+
+    The first keys of a whole file hold nothing, so one that begins with them is indented in a wrong way.
+    """
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    depths = [len(line) - len(line.lstrip()) for line in (first, lines[min(number, len(lines) - 1)])]
+    return depths[1] < depths[0] and WHOLE.match(first.lstrip()) is None
 
 
 def without_output(text: str) -> str:

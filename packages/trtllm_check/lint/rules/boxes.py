@@ -70,7 +70,9 @@ def _entry(box: Box, release: str) -> Iterator[Draft]:
     if first is None or box.replaced or first.text.partition("=")[0] in (*DOCKER_VALUED, "--rm", "-it", "-d"):
         return
     name = PurePosixPath(first.text).name
-    is_program = name in SHELLS or PYTHON.fullmatch(name) is not None
+    is_program = name in (*SHELLS, "nvidia-smi") or PYTHON.fullmatch(name) is not None
+    others = rule_data(FAMILY)["entries"]
+    other = next((program for image, program in others.items() if re.match(image, box.image)), "")
     if engine is not None and not engine.has_entry and first.text.startswith("-"):
         known: dict[str, Any] = {
             "image": box.image,
@@ -81,6 +83,9 @@ def _entry(box: Box, release: str) -> Iterator[Draft]:
         yield from drafts(release, "image-starts-nothing", first, file=box.file, **known)
     elif engine is not None and engine.name == "tgi" and (is_program or name == engine.program):
         known = {"image": box.image, "first": first.text, "program": engine.program}
+        yield from drafts(release, "behind-the-entry-point", first, file=box.file, **known)
+    elif other and is_program:
+        known = {"image": box.image, "first": first.text, "program": other}
         yield from drafts(release, "behind-the-entry-point", first, file=box.file, **known)
     elif re.match(rule_data(FAMILY)["own_vllm"], box.image) and (name in SHELLS):
         known = {"image": box.image, "first": first.text}

@@ -18,6 +18,7 @@ from trtllm_check.lint.shell.words import Word, lines_of
 
 FAMILY = "docker_words"
 LONG = re.compile(r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+LETTER, ALL_LETTERS = re.compile(r"-[A-Za-z]"), re.compile(r"-[A-Za-z][A-Za-z-]*(?:=.*)?")
 RUNS = ("run", "create")
 NEAR = 0.8
 NO_IMAGE = re.compile(r"=|(?:/|\./|~/|\$HOME/|\$\{HOME\}/|(?:\$PWD|\$\{PWD\}|\$\(pwd\)|`pwd`)[/:])")
@@ -61,6 +62,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) in ("podman", "nerdctl"):
             continue
         yield from _options(docker, release)
+        yield from _letters(docker, release)
         yield from _no_image(docker, texts.get(docker.command.file, ""), release)
         yield from _no_value(docker, release)
         yield from _swallowed(docker, release)
@@ -94,6 +96,19 @@ def _options(docker: Invocation, release: str) -> Iterator[Draft]:
         known: dict[str, Any] = {"flag": name, "meant": meant}
         yield from drafts(release, "docker-option", given.word, form=form, file=docker.command.file, **known)
         return
+
+
+def _letters(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``-rm``, ``-name x``: one dash begins options of a letter each, and the first that there is not stops docker."""
+    letters = {*(name for name in DOCKER_VALUED if not name.startswith("--")), *rule_data(FAMILY)["letters"].split()}
+    for given in docker.given:
+        if LETTER.fullmatch(given.flag) and given.flag not in letters and ALL_LETTERS.fullmatch(given.word.text):
+            word = given.word.text
+            meant = f"-{word.partition('=')[0]}"
+            form = "letter" if meant in _known() else "letter alone"
+            known: dict[str, Any] = {"flag": word, "letter": given.flag[1:], "meant": meant}
+            yield from drafts(release, "docker-option", given.word, form=form, file=docker.command.file, **known)
+            return
 
 
 def _of_others(docker: Invocation, release: str) -> Iterator[Draft]:

@@ -32,7 +32,10 @@ BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
 BRANCH = re.compile(r"^\s*(?:else|elif|fi|done|esac|;;|\}|EOF|trap)\b|^\s*(?:;;|\}|\)|\{)|\bexit\b", re.MULTILINE)
 DETACHED = re.compile(r"-[itT]*d[itT]*m?|--detach(?:=true)?|--background")  # of docker, tmux, screen and setsid
 PORT = re.compile(r"--(?:http-)?port[= ](?P<port>\d+)")
-READ_INSIDE = re.compile(r"(?:VLLM|NCCL)_[A-Z0-9_]+|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|HF_ENDPOINT")
+READ_INSIDE = re.compile(
+    r"(?:VLLM|NCCL|SGLANG|TRTLLM)_[A-Z0-9_]+|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|HF_ENDPOINT|(?:CUDA|NVIDIA)_VISIBLE_DEVICES"
+)
+OF_A_UNIT = re.compile(r"[ \t]*Environment[ \t]*=")
 OTHER_USE = re.compile(r"--env-file|\benvsubst\b|docker[ -]compose|\bsudo -E\b|--env-host")
 
 
@@ -82,7 +85,7 @@ def _port(command: ShellCommand) -> str:
 
 def _of_the_host(document: Document, texts: dict[str, str], release: str) -> Iterator[Draft]:
     """``export VLLM_USE_V1=0`` and a docker run that does not hand it in."""
-    inside = [one for one in document.of("docker") if _is_server(one)]
+    inside = [one for one in document.of("docker") if _is_started(one)]
     if not inside or any(not one.image for one in document.of("vllm", "python", "hf", "huggingface-cli")):
         return
     for command in document.commands:
@@ -92,12 +95,19 @@ def _of_the_host(document: Document, texts: dict[str, str], release: str) -> Ite
         for word in command.words[1:]:
             name, sign, _ = word.text.partition("=")
             used = len(re.findall(rf"\b{name}\b", text)) if READ_INSIDE.fullmatch(name) and sign else 2
-            here = [one for one in inside if one.command.file == command.file and one.command.line > command.line]
+            form = "of a unit" if OF_A_UNIT.match(["", *lines_of(text)][word.line]) else ""
+            here = [one for one in inside if one.command.file == command.file and (form or _is_server(one, command))]
             if used == 1 and here and not OTHER_USE.search(text):
                 known: dict[str, Any] = {"name": name}
-                yield from drafts(release, "not-handed-in", word, file=command.file, **known)
+                yield from drafts(release, "not-handed-in", word, form=form, file=command.file, **known)
 
 
-def _is_server(docker: Invocation) -> bool:
+def _is_started(docker: Invocation) -> bool:
     words = docker.positional
-    return len(words) > 1 and words[0].text == "run" and VLLM_IMAGE.search(words[1].text) is not None
+    return len(words) > 1 and words[0].text == "run"
+
+
+def _is_server(docker: Invocation, export: ShellCommand) -> bool:
+    """True for a server of vLLM's image that is started below."""
+    is_below = docker.command.line > export.line
+    return is_below and VLLM_IMAGE.search(docker.positional[1].text) is not None

@@ -22,6 +22,7 @@ LOADS = re.compile(
     r"|from_pretrained\(\s*(?:pretrained_model_name_or_path\s*=\s*)?"
     r"|\bvllm serve[ ]+|\btrtllm-serve[ ]+(?:serve[ ]+)?|\bLLM\(\s*(?:model\s*=\s*)?|EngineArgs\(\s*model\s*=\s*"
     r"|--(?:model(?:[-_]id|[-_]path|_name_or_path)?|tokenizer(?:_dir)?|hf_model|speculative[-_]model)(?:[ =]|\",?\s*)"
+    r"|\bname:[ ]*[\"']?(?:HF_MODEL_ID|HF_MODEL|MODEL_ID|MODEL_NAME|MODEL)[\"']?[ ]*\r?\n[ ]*value:[ ]*"
     r"|\b(?:HF_MODEL_ID|HF_MODEL|MODEL_ID|option\.model_id|OPTION_MODEL_ID|modelURL|model_source|repo_id)"
     r"\W{1,4}|\brepo:[ ]*"
     r"|\b(?:hf_model|base_model|pretrained_model|model_path|MODEL_PATH|model_name_or_path)\w*[ ]*[=:][ ]*)"

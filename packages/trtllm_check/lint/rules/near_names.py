@@ -19,7 +19,9 @@ from trtllm_check.lint.shell.words import Word, word_at
 FAMILY, RULE = "near_names", "name-with-a-slip"
 LONG = 12  # letters of a setting's name, of which one more or less is no other name
 SHORTEST = 5
-FOLDER = re.compile(r"(?<![\w/.-])(?P<parent>/opt|(?:~|/root|\$\{?HOME\}?)/\.cache)/(?P<name>[A-Za-z][\w-]+)")
+FOLDER = re.compile(
+    r"(?<![\w/.-])(?P<parent>/opt|/etc|/usr|/var/lib|(?:~|/root|\$\{?HOME\}?)/\.cache)/(?P<name>[A-Za-z][\w-]+)"
+)
 SCRIPT = re.compile(r"\A#!.*sh\b")
 SETS = re.compile(r"^[ \t]*(?:local[ \t]+|readonly[ \t]+)?(?P<name>[A-Z][A-Z0-9_]*)=", re.MULTILINE)
 USES = re.compile(r"(?<!\\)\$\{?(?P<name>[A-Z][A-Z0-9_]*)\b(?![:=?+-]|[ \t]*:)")
@@ -103,7 +105,8 @@ def _folders(text: str, file: str, release: str) -> Iterator[Draft]:
     """``/opt/tritionserver/backends``."""
     seen: set[str] = set()
     for match in FOLDER.finditer(text):
-        known = rule_data(FAMILY)["folders"]["/opt" if match["parent"] == "/opt" else ".cache"].split()
+        folders = rule_data(FAMILY)["folders"]
+        known = folders.get(match["parent"], folders[".cache"]).split()
         right = _meant(match["name"], known)
         if right and match[0] not in seen:
             seen.add(match[0])
