@@ -35,6 +35,7 @@ LITERAL = re.compile(r"~/.*|.*\$\$?\{?TRITON_MODEL_(?:DIRECTORY|REPOSITORY|NAME)
 TO_FILL = re.compile(r"[A-Z]{4,}(?:_[A-Z]+)*")  # a word where a path belongs
 CACHE_TOKENS, FEWEST_TOKENS = "max_tokens_in_paged_kv_cache", 256
 OF_A_SHELL = re.compile(r"\$[A-Za-z_]\w*")  # of a here-document that is written where the variable is known
+BEFORE_0_8 = ("max_num_sequences", "max_kv_cache_length")  # read by backends without facts here
 
 
 class SetParameter(NamedTuple):
@@ -290,7 +291,7 @@ def _unknown(
     )
     instead = f"write {near}" if near else f"leave {name} out"
     where = f"; {ranges(elsewhere)} read it" if elsewhere else ""
-    form = "" if elsewhere or near else "never"
+    form = "" if elsewhere or near or name in BEFORE_0_8 else "never"
     yield Problem("unknown-parameter", form, one.key, {"parameter": name, "instead": instead, "elsewhere": where})
 
 
