@@ -35,6 +35,7 @@ LITERAL = re.compile(r"~/.*|.*\$\$?\{?TRITON_MODEL_(?:DIRECTORY|REPOSITORY|NAME)
 TO_FILL = re.compile(r"[A-Z]{4,}(?:_[A-Z]+)*")  # a word where a path belongs
 CACHE_TOKENS, FEWEST_TOKENS = "max_tokens_in_paged_kv_cache", 256
 OF_A_SHELL = re.compile(r"\$[A-Za-z_]\w*")  # of a here-document that is written where the variable is known
+BEFORE_0_8 = ("max_num_sequences", "max_kv_cache_length")  # read by backends without facts here
 
 
 class SetParameter(NamedTuple):
@@ -65,6 +66,9 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
     is_told = backend is None and model == ENGINE_MODEL and bool(given)
     if backend is None and reads is not None and not is_told and (alone or BATCHING in given):
         yield from _words(given, reads)
+        for name, one in given.items() if BATCHING in given else ():  # a piece of the engine's model
+            found = _unknown(name, one, given, reads, release, is_whole=False) if name not in reads.parameters else ()
+            yield from (problem for problem in found if problem.form == "never")
     if is_told:
         backend = Scalar(ENGINE_BACKEND, *_start(given))
     if backend is None or backend.text != ENGINE_BACKEND or reads is None:
@@ -287,7 +291,8 @@ def _unknown(
     )
     instead = f"write {near}" if near else f"leave {name} out"
     where = f"; {ranges(elsewhere)} read it" if elsewhere else ""
-    yield Problem("unknown-parameter", "", one.key, {"parameter": name, "instead": instead, "elsewhere": where})
+    form = "" if elsewhere or near or name in BEFORE_0_8 else "never"
+    yield Problem("unknown-parameter", form, one.key, {"parameter": name, "instead": instead, "elsewhere": where})
 
 
 def _refused(name: str, value: str, parameter: BackendParameter, place: Scalar) -> Problem:

@@ -255,15 +255,24 @@ def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:
 
 
 def _ports(named: dict[str, Setting]) -> Iterator[FormFault]:
-    """Two services with one port of the host, which are up together."""
-    seen: dict[str, str] = {}
+    """Two services with one port of the host, which are up together: always, or with a profile that both are in."""
+    seen: dict[tuple[str, str], str] = {}
     for name, service in named.items():
-        if service.at("profiles") is not None:
-            continue
+        profiles = _profiles(service)
         for host, _, one in _published(service):
-            if host in seen and seen[host] != name:
-                yield _fault("port", one, port=host, name=seen[host])
-            seen.setdefault(host, name)
+            taken = [(profile, seen[host, profile]) for profile in profiles if seen.get((host, profile), name) != name]
+            for profile, other in taken[:1]:
+                yield _fault("port, profile" if profile else "port", one, port=host, name=other, profile=profile)
+            for profile in profiles:
+                seen.setdefault((host, profile), name)
+
+
+def _profiles(service: Setting) -> list[str]:
+    """The profiles that bring a service up; one without a name for a service that is always up."""
+    profiles = service.at("profiles")
+    if profiles is None:
+        return [""]
+    return [one.text for one in profiles.parts if one.kind == "text" and one.text and "$" not in one.text]
 
 
 def _addresses(service: Setting, name: str, named: dict[str, Setting]) -> Iterator[FormFault]:

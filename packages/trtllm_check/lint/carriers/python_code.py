@@ -23,6 +23,7 @@ from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
 from trtllm_check.lint.carriers.python_properties import property_files
 from trtllm_check.lint.carriers.python_requests import sent_requests
+from trtllm_check.lint.carriers.python_signs import signs_missing
 from trtllm_check.lint.carriers.python_slips import LEXICAL
 from trtllm_check.lint.carriers.python_tensors import tensor_uses
 from trtllm_check.lint.carriers.python_text import PythonText
@@ -89,14 +90,15 @@ def _carried(word: Word) -> Carried:
         reader = _Reader(slip.mended, tree)
         reader.read()
         return reader.found._replace(faults=(slip.fault, *(one for one in reader.found.faults if one.rule in LEXICAL)))
+    faults = tuple(signs_missing(word))
     found = mended(word)
     if found is None or not found.is_code:
-        return Carried()
+        return Carried(faults=faults)
     reader = _Reader(found.code, found.tree)
     reader.read()
     shell = Carried(scripts=((found.shell, ""),)) if found.shell.text else Carried()
     kept = tuple(one for one in reader.found.faults if one.rule in LEXICAL)
-    return shell.with_(reader.found)._replace(faults=kept)
+    return shell.with_(reader.found)._replace(faults=(*faults, *kept))
 
 
 def parsed(text: str) -> ast.Module | None:

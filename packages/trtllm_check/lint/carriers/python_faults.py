@@ -81,7 +81,7 @@ def mark_missing(word: Word) -> MissingMark | None:
                 "python-stops",
                 word.part(index, start + len(line.rstrip())),
                 form,
-                (("line", line.strip()), ("mark", mark)),
+                (("line", line.strip()), ("sign", mark)),
             )
             place = word.part(at - 1, at)
             added = Word(mark, place.line, place.column, ((place.line, place.column),))

@@ -12,7 +12,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Clone
 from trtllm_check.lint.installs import clones as find_clones
 from trtllm_check.lint.rules.names import is_open, tool_drafts
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, word_at
 from trtllm_check.releases.load import in_range
 
 FAMILY = "example_folders"
@@ -24,6 +24,7 @@ TOP = re.compile(r"(?P<before>(?:.*/)?(?:tensorrt_llm|TensorRT-LLM))/(?P<top>[a-
 OPTIMIZER = re.compile(r"(?P<before>(?:.*/)?(?:TensorRT-)?Model-Optimizer/)examples/(?P<name>[a-z_]+)(?P<rest>/.*)?")
 ITS_CLONE = re.compile(r"git clone (?!.*(?:-b|--branch)[ =]).*github\.com/NVIDIA/(?:TensorRT-)?Model-Optimizer")
 A_STATE = re.compile(r"git (?:-C \S+ )?(?:checkout|switch)|--branch|nvidia-modelopt\S*(?:==|<)")
+COPY = re.compile(r"^(?:COPY|ADD)[ \t]+(?P<path>[\w./-]*/examples/[\w./-]+)[ \t]", re.MULTILINE)
 SCRIPTS = (".py", ".sh")
 TESTS = ("[", "[[", "test", "ls")
 PLAIN_NAME = re.compile(r"\$(\w+)")
@@ -66,7 +67,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if not platform.guessed and id(word) not in own:
                 is_there = is_of_a_clone and NEW.fullmatch(word.text) and not word.text.startswith("/")
                 if not is_there:  # in the clone's newest state, whatever the container has
-                    yield from _moved(command, word, clones, targets, release)
+                    yield from _moved(command.file, word, clones, targets, release)
+    if not platform.guessed:
+        yield from _copied(document, release)
+
+
+def _copied(document: Document, release: str) -> Iterator[Draft]:
+    """``COPY TensorRT-LLM/examples/llama/requirements.txt .`` into an image of a release that has it elsewhere.
+
+    The tree beside the Dockerfile may be of another release than the image, whose requirements do not fit it then.
+    """
+    for file, text in document.texts:
+        for match in COPY.finditer(text) if "COPY" in text or "ADD" in text else ():
+            word = word_at(text, match.start("path"), match["path"])
+            for draft in _moved(file, word, clones=False, targets=set(), release=release):
+                yield draft._replace(severity="warning")
 
 
 def _builder(document: Document, release: str) -> Iterator[Draft]:
@@ -127,7 +142,7 @@ def moved_folders() -> dict[str, str]:
     return {model: kind for kind in ("core", "contrib") for model in data[kind].split()}
 
 
-def _moved(command: ShellCommand, word: Word, clones: bool, targets: set[str], release: str) -> Iterator[Draft]:
+def _moved(file: str, word: Word, clones: bool, targets: set[str], release: str) -> Iterator[Draft]:
     """The folder of a model where another release has it; ``targets``: where the text clones TensorRT-LLM to."""
     data = rule_data(FAMILY)
     new, old = NEW.fullmatch(word.text), OLD.fullmatch(word.text)
@@ -142,10 +157,10 @@ def _moved(command: ShellCommand, word: Word, clones: bool, targets: set[str], r
     known: dict[str, Any] = {"path": word.text, "first": data["since"]}
     if new is None and in_range(release, data["since"], data["until"]):
         known["right"] = f"{before}examples/models/{moved_folders()[match['model']]}/{match['model']}{rest}"
-        yield from drafts(release, RULE, word, file=command.file, **known)
+        yield from drafts(release, RULE, word, file=file, **known)
     elif new is not None and not in_range(release, data["since"]):
         known["right"] = f"{before}examples/{match['model']}{rest}"
-        yield from drafts(release, RULE, word, form="later", file=command.file, **known)
+        yield from drafts(release, RULE, word, form="later", file=file, **known)
 
 
 def _in_main(document: Document, clone: Clone, release: str) -> Iterator[Draft]:

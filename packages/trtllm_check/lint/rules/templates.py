@@ -155,7 +155,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
             yield from _needs_paged(document, platform, corrections[id(filling)])
     for correction in corrections.values():
         filling = correction.filling
-        others = [one for name, one in models.items() if name != filling.model]
+        others = {name: one for name, one in models.items() if name != filling.model}
         for id_, known in correction.found:
             edits = (filling.with_values(correction.values(id_)),)
             for draft in drafts(
@@ -166,15 +166,17 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
                 invocation=filling.invocation,
                 **known,
             ):  # a variable of another model of the repository does no harm here
-                is_harmless = id_ == "unknown-variable" and _is_harmless(known["variable"], filling, others)
+                is_harmless = id_ == "unknown-variable" and _is_harmless(known["variable"], filling, others, commands)
                 yield draft._replace(severity="info") if is_harmless else draft
 
 
-def _is_harmless(variable: str, filling: Filling, others: Sequence[ModelSpec]) -> bool:
-    """True for a variable of another model of the repository, and for one that asks for what is done anyway."""
+def _is_harmless(variable: str, filling: Filling, others: Mapping[str, ModelSpec], commands: Sequence[Filling]) -> bool:
+    """True for a variable of another model, which has it or is filled elsewhere, and for what is done anyway."""
     if filling.values.get(variable) in rule_data(FAMILY)["harmless"].get(variable, "").split():
         return True
-    return any(variable in one.variables for one in others)
+    owners = {name for name, one in others.items() if variable in one.variables}
+    filled = [one for one in commands if one.model in owners and not one.broken]
+    return bool(owners) and (not filled or any(variable in one.values for one in filled))
 
 
 def _values_refused(document: Document, filling: Filling, platform: Platform) -> Iterator[Draft]:

@@ -12,6 +12,7 @@ from trtllm_check.lint.rules.names import is_open
 
 FAMILY = "tritonserver"
 NEAR = 0.85
+LONG_OPTION = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)+")
 NUMBERS = ("--log-verbose", "--http-port", "--grpc-port", "--metrics-port", "--http-thread-count")
 LOADS = re.compile(r"--load-model|repository/models/|load_model\(|[\"'{ ]load[\"' ]|perf_analyzer|unload")
 ASKED = re.compile(r"/v2/models/[^/]+/(?:versions/[^/]+/)?(?:generate|generate_stream|infer)\b")
@@ -62,6 +63,9 @@ def _options(server: Invocation, release: str) -> Iterator[Draft]:
                 flag=given.name,
                 instead=f"--{close[0]}",
             )
+        elif not close and name not in rule_data(FAMILY)["earlier"].split() and LONG_OPTION.fullmatch(name):
+            word = given.word.part(0, len(given.flag))
+            yield from drafts(release, "tritonserver-option", word, form="unknown", invocation=server, flag=given.name)
 
 
 def _loads(server: Invocation, document: Document, release: str) -> Iterator[Draft]:
