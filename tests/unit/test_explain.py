@@ -228,7 +228,7 @@ def test_a_long_explanation_begins_with_a_summary_and_a_short_one_does_not() -> 
     long = explain("kv_cache_dtype")
     assert long.startswith("In short\n  Precision of the KV cache.\n  --kv_cache_dtype of quantize.py\n")
     assert "rules: fp8-fmha-without-fp8-checkpoint" in long.split("\n\n")[0]
-    assert not explain("--calib_size", "0.12.0").startswith("In short")
+    assert not explain("--calib_tp_size", "0.12.0").startswith("In short")
 
 
 @pytest.mark.parametrize(

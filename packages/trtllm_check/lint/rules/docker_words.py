@@ -102,7 +102,12 @@ def _letters(docker: Invocation, release: str) -> Iterator[Draft]:
     """``-rm``, ``-name x``: one dash begins options of a letter each, and the first that there is not stops docker."""
     letters = {*(name for name in DOCKER_VALUED if not name.startswith("--")), *rule_data(FAMILY)["letters"].split()}
     for given in docker.given:
-        if LETTER.fullmatch(given.flag) and given.flag not in letters and ALL_LETTERS.fullmatch(given.word.text):
+        is_typed = len(set(given.word.places)) in (
+            0,
+            len(given.word.text),
+        )  # no variable's value, of which it may be an end
+        is_none = LETTER.fullmatch(given.flag) and given.flag not in letters and ALL_LETTERS.fullmatch(given.word.text)
+        if is_typed and is_none:
             word = given.word.text
             meant = f"-{word.partition('=')[0]}"
             form = "letter" if meant in _known() else "letter alone"
