@@ -314,3 +314,11 @@ def test_a_configuration_that_ends_within_a_field_is_named_at_its_last_word() ->
 
 def test_python_nested_deeper_than_a_walk_goes_is_no_python() -> None:
     assert read_document(f"a{'()' * 1500}\n", "python").calls == ()
+
+
+def test_what_a_family_tells_the_user_reaches_him() -> None:
+    def refusing(document: Document, platform: Platform) -> list[Draft]:
+        raise UsageError("no such release")
+
+    with pytest.raises(UsageError, match="no such release"):
+        findings(read_document("trtllm-build\n"), Platform(load_release("0.12.0"), "", None), (refusing,))

@@ -37,7 +37,7 @@ def comma_missing(word: Word) -> Iterator[FormFault]:
     text = word.text
     if len(text) > LONGEST or LEFT_OUT.search(text):
         return
-    problem = _problem(text)
+    problem = syntax_problem(text)
     if problem is None or problem.lineno is None:
         return
     lines = text.split("\n")
@@ -45,7 +45,7 @@ def comma_missing(word: Word) -> Iterator[FormFault]:
         line = lines[number - 1]
         if ENDS_OPEN.search(line):
             continue
-        if _problem("\n".join([*lines[: number - 1], f"{line.rstrip()},", *lines[number:]])) is None:
+        if syntax_problem("\n".join([*lines[: number - 1], f"{line.rstrip()},", *lines[number:]])) is None:
             index = sum(len(one) + 1 for one in lines[: number - 1]) + len(line) - len(line.lstrip())
             known = (("line", line.strip()),)
             yield FormFault("python-stops", word.part(index, index + len(line.strip())), "comma", known)
@@ -65,7 +65,9 @@ def mark_missing(word: Word) -> MissingMark | None:
     The last line is not judged: there somebody cut the text.
     """
     text = word.text
-    problem = _problem(text) if len(text) <= LONGEST and PROGRAM.search(text) and not LEFT_OUT.search(text) else None
+    problem = (
+        syntax_problem(text) if len(text) <= LONGEST and PROGRAM.search(text) and not LEFT_OUT.search(text) else None
+    )
     if problem is None or problem.lineno is None:
         return None
     lines = text.split("\n")
@@ -75,7 +77,7 @@ def mark_missing(word: Word) -> MissingMark | None:
         line = lines[number - 1]
         start = sum(len(one) + 1 for one in lines[: number - 1])
         at = start + column
-        if number < last and _problem(f"{text[:at]}{mark}{text[at:]}") is None:
+        if number < last and syntax_problem(f"{text[:at]}{mark}{text[at:]}") is None:
             index = start + len(line) - len(line.lstrip())
             fault = FormFault(
                 "python-stops",
@@ -158,7 +160,8 @@ def refused(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[FormFau
         return
 
 
-def _problem(text: str) -> SyntaxError | None:
+def syntax_problem(text: str) -> SyntaxError | None:
+    """What the parser says of ``text``; an error without words where it gives up, None for Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

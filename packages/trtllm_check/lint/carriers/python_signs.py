@@ -3,14 +3,12 @@
 What is left out, or cut off at the end, is not counted: a sign is missing only where the text goes on without it.
 """
 
-import ast
 import re
-import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.carriers.python_faults import ENDS_OPEN, LEFT_OUT, LONGEST
+from trtllm_check.lint.carriers.python_faults import CLOSERS, ENDS_OPEN, LEFT_OUT, LONGEST, syntax_problem
 from trtllm_check.lint.shell import Word
 
 RULE = "python-stops"
@@ -20,7 +18,6 @@ NEVER_CLOSED = re.compile(r"'([(\[{])' was never closed")
 NO_MATCH = re.compile(r"closing parenthesis '.' does not match opening parenthesis '([(\[{])'")
 UNCLOSED_STRING = re.compile(r"unterminated (?:f-)?string literal|EOL while scanning")
 UNINDENTED = re.compile(r"unexpected indent|unindent does not match")
-CLOSING = {"(": ")", "[": "]", "{": "}"}
 BLANK_BEHIND = re.compile(r"\\[ ](?=[\"'])")  # a backslash, a blank, a quote
 TAIL = re.compile(r"[)\]},: ]*$")
 BLOCK = re.compile(
@@ -45,14 +42,14 @@ def signs_missing(word: Word) -> Iterator[FormFault]:
         return
     lines = text.split("\n")
     found: list[Repair] = []
-    problem = _problem(lines)
+    problem = syntax_problem("\n".join(lines))
     while problem is not None and len(found) < MOST:
         repair = next(_repairs(lines, problem), None)
         if repair is None:
             return
         found.append(repair)
         lines = repair.lines
-        problem = _problem(lines)
+        problem = syntax_problem("\n".join(lines))
     if problem is not None:
         return
     source = text.split("\n")
@@ -69,7 +66,7 @@ def _repairs(lines: list[str], problem: SyntaxError) -> Iterator[Repair]:
     if not 0 < number <= len(lines):
         return
     for repair in _tried(lines, number, problem):
-        after = _problem(repair.lines)
+        after = syntax_problem("\n".join(repair.lines))
         if after is None or (after.lineno or 0) > number:
             yield repair
 
@@ -80,10 +77,10 @@ def _tried(lines: list[str], number: int, problem: SyntaxError) -> Iterator[Repa
         if BLANK_BEHIND.search(inside):
             yield _with(lines, place, BLANK_BEHIND.sub("\\\\", inside), "escape", "\\")
     if (match := NEVER_CLOSED.search(message)) and not ENDS_OPEN.search(line):
-        yield _with(lines, number, line.rstrip() + CLOSING[match[1]], "bracket", CLOSING[match[1]])
+        yield _with(lines, number, line.rstrip() + CLOSERS[match[1]], "bracket", CLOSERS[match[1]])
     if match := NO_MATCH.search(message):
         at = (problem.offset or 1) - 1
-        yield _with(lines, number, line[:at] + CLOSING[match[1]] + line[at:], "bracket", CLOSING[match[1]])
+        yield _with(lines, number, line[:at] + CLOSERS[match[1]] + line[at:], "bracket", CLOSERS[match[1]])
     if UNCLOSED_STRING.search(message) and number < len(lines):
         tail = TAIL.search(line)
         at = tail.start() if tail else len(line)
@@ -122,15 +119,3 @@ def _dedented(lines: list[str], number: int) -> Iterator[Repair]:
 
 def _margin(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def _problem(lines: list[str]) -> SyntaxError | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse("\n".join(lines))
-    except SyntaxError as error:
-        return error
-    except (ValueError, RecursionError, MemoryError):
-        return SyntaxError()
-    return None
