@@ -189,6 +189,25 @@ def test_workers_share_no_file_and_servers_have_one(tmp_path: Path) -> None:
     assert workers["client_faults"] == workers["triton_server"]
 
 
+def test_a_worker_that_dies_ends_the_run_with_the_name_of_its_test(tmp_path: Path) -> None:
+    """Another worker would die of it, too, and near the end of a run xdist 3.8 waits for it without end."""
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    dying = "import os\ndef test_first(): pass\ndef test_dies(): os._exit(1)\ndef test_rest(): pass\n"
+    (tmp_path / "test_d.py").write_text(dying)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *SIDE_BY_SIDE, "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    assert "crashed while running 'test_d.py::test_dies'" in done.stdout
+    assert done.stdout.count("node down") == 1
+
+
 def test_without_a_command_there_is_help(course: Path) -> None:
     shown = playbook("--help").stdout
     for command in ("run", "params", "chapters", "record", "lab", "test", "clean"):

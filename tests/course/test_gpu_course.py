@@ -30,7 +30,7 @@ from playbook.course.notebooks import read as read_notebook
 from playbook.panel import ALREADY, NOT_HERE, YOURS
 from road_checks import RoadChecks
 
-LIMIT_S = 3600
+LIMIT_S = 1500  # below the faulthandler_timeout of pyproject.toml
 """Of one course: six minutes on a quiet machine."""
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60)]
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

@@ -23,7 +23,7 @@ SANITIZE = Path(__file__).parents[1] / "nbval_sanitize.cfg"
 COURSE = chapters(ROOT / "notebooks")
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 FAR_AWAY = ("--nbval-sanitize-with", str(SANITIZE), "--nbval-current-env")  # outside the project, without conftest.py
-LIMIT_S = 2400
+LIMIT_S = 1500  # below the faulthandler_timeout of pyproject.toml
 COMPILING = "13"
 """The chapter that needs NVIDIA's compiler, which is not everywhere."""
 
@@ -111,7 +111,7 @@ def test_the_courses_stored_outputs_are_true_and_need_no_network() -> None:
 
 @pytest.mark.slow
 @pytest.mark.server
-@pytest.mark.timeout(2 * LIMIT_S + 60)
+@pytest.mark.timeout(LIMIT_S + 60)
 @needs_compiler
 def test_the_compiling_chapters_stored_outputs_are_true_and_need_no_network() -> None:
     assert_true([COMPILING], course_workspace())
