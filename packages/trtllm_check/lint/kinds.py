@@ -12,8 +12,8 @@ from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.literals import is_program
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
-from trtllm_check.lint.carriers.python_faults import lacks_a_mark
 from trtllm_check.lint.carriers.python_mending import is_mendable, is_nearly_python
+from trtllm_check.lint.carriers.python_signs import lacks_signs
 from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
@@ -362,7 +362,7 @@ def _program_text(text: str) -> Kind | None:
         return "makefile"
     if is_program(text):
         return "program"
-    if PYTHON_HEAD.search(text) and (parsed(text) is not None or is_nearly_python(text) or lacks_a_mark(text)):
+    if PYTHON_HEAD.search(text) and (parsed(text) is not None or is_nearly_python(text) or lacks_signs(text)):
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
 

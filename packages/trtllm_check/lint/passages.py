@@ -7,14 +7,13 @@ from textwrap import dedent
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers.python_code import parsed
-from trtllm_check.lint.carriers.python_faults import comma_missing
 from trtllm_check.lint.carriers.python_mending import is_nearly_python
+from trtllm_check.lint.carriers.python_signs import lacks_signs
 from trtllm_check.lint.carriers.yaml_documents import is_yaml
 from trtllm_check.lint.kinds import is_options
 from trtllm_check.lint.setting_rows import with_plain_rows
 from trtllm_check.lint.shell.languages import COMMANDS
 from trtllm_check.lint.shell.pasted import has_fence
-from trtllm_check.lint.shell.words import Word
 
 IMPORTS = re.compile(r"^(?:import [\w.]+[ \t]*$|from [\w.]+ import [\w, ]+[ \t]*$)", re.MULTILINE)
 SENTENCE = re.compile(r"^[A-Z][^ \n]*+ [^ \n]*+ [^\n]*[.:][ \t]*$", re.MULTILINE)
@@ -86,8 +85,7 @@ def python_behind_words(text: str) -> Lines | None:
     if match is None or not SENTENCE.search(text, 0, match.start()):
         return None
     piece = text[match.start() :].rstrip()
-    place = Word(piece, 1, 1, ((1, 1),) * len(piece))
-    if parsed(piece) is None and not any(True for _ in comma_missing(place)) and not is_nearly_python(piece):
+    if parsed(piece) is None and not lacks_signs(piece) and not is_nearly_python(piece):
         return None
     first = text.count("\n", 0, match.start()) + 1
     return Lines(first, first + piece.count("\n"), piece)

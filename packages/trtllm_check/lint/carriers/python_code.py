@@ -16,14 +16,14 @@ from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_containers import container_commands, docker_workloads
-from trtllm_check.lint.carriers.python_faults import comma_missing, json_words, mark_missing, refused
+from trtllm_check.lint.carriers.python_faults import json_words, refused
 from trtllm_check.lint.carriers.python_given import entries, given_to
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
 from trtllm_check.lint.carriers.python_properties import property_files
 from trtllm_check.lint.carriers.python_requests import sent_requests
-from trtllm_check.lint.carriers.python_signs import signs_missing
+from trtllm_check.lint.carriers.python_signs import put_right
 from trtllm_check.lint.carriers.python_slips import LEXICAL
 from trtllm_check.lint.carriers.python_tensors import tensor_uses
 from trtllm_check.lint.carriers.python_text import PythonText
@@ -84,21 +84,20 @@ def _carried(word: Word) -> Carried:
         reader = _Reader(word, tree)
         reader.read()
         return reader.found
-    if faults := tuple(comma_missing(word)):
-        return Carried(faults=faults)
-    if (slip := mark_missing(word)) and (tree := parsed(slip.mended.text)) is not None:
-        reader = _Reader(slip.mended, tree)
+    right = put_right(word)
+    if right is not None and (tree := parsed(right.mended.text)) is not None:
+        reader = _Reader(right.mended, tree)
         reader.read()
-        return reader.found._replace(faults=(slip.fault, *(one for one in reader.found.faults if one.rule in LEXICAL)))
-    faults = tuple(signs_missing(word))
+        kept = tuple(one for one in reader.found.faults if one.rule in LEXICAL)
+        return reader.found._replace(faults=(*right.faults, *kept))
     found = mended(word)
     if found is None or not found.is_code:
-        return Carried(faults=faults)
+        return Carried()
     reader = _Reader(found.code, found.tree)
     reader.read()
     shell = Carried(scripts=((found.shell, ""),)) if found.shell.text else Carried()
     kept = tuple(one for one in reader.found.faults if one.rule in LEXICAL)
-    return shell.with_(reader.found)._replace(faults=(*faults, *kept))
+    return shell.with_(reader.found)._replace(faults=kept)
 
 
 def parsed(text: str) -> ast.Module | None:
