@@ -125,10 +125,11 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
         whose = "gke" if of_google else "ray" if "accelerator_type" in match[0] else "label"
         yield match["name"].lower(), whose
     of_modal = MODAL.search(text) is not None  # which gives more than is asked for
+    lowered = text.lower()
     for way in _ways():
-        if of_modal and way.whose == "any":
+        if (of_modal and way.whose == "any") or not any(one in lowered for one in way.about):
             continue
-        for match in islice(way.asks.finditer(text), MOST_MATCHES) if way.about.search(text) else ():
+        for match in islice(way.asks.finditer(text), MOST_MATCHES):
             if way.whose != "any" or not OFF.match(text, text.rfind("\n", 0, match.start()) + 1):
                 yield from way.names(match)
     for asks, about in ((SKYPILOT, OF_SKYPILOT), (IN_PYTHON, OF_PYTHON)):
@@ -143,7 +144,7 @@ class _Way(NamedTuple):
     """One of gpu_labels.yml."""
 
     whose: str
-    about: re.Pattern[str]
+    about: tuple[str, ...]
     asks: re.Pattern[str]
     parts: bool = False
     loose: bool = False
@@ -180,7 +181,7 @@ def _ways() -> tuple[_Way, ...]:
     return tuple(
         _Way(
             one["whose"],
-            re.compile(one["about"], re.MULTILINE),
+            tuple(one["about"]),
             re.compile(one["asks"], re.MULTILINE),
             one.get("parts", False),
             one.get("loose", False),

@@ -15,7 +15,7 @@ Place = tuple[int, int]
 @lru_cache(maxsize=4096)
 def file_name(path: str) -> str:
     """The last part of a path, ``trtllm-build`` of ``/usr/bin/trtllm-build``; asked of every word by several rules."""
-    return PurePosixPath(path).name
+    return PurePosixPath(path).name if "/" in path or path == "." else path
 
 
 @lru_cache(maxsize=16)
