@@ -7,6 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.shell.words import lines_of
 
 REPOSITORY = re.compile(
     r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)(?:\.git)?/?$", re.IGNORECASE
@@ -24,7 +25,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         words = one.positional
         if len(words) < 2 or words[0].text != "clone" or not REPOSITORY.search(words[1].text):
             continue
-        missing = _missing(texts.get(one.command.file, ""))
+        missing = _missing(texts.get(one.command.file, ""), one.command.line)
         if missing and not one.has("--recursive", "--recurse-submodules"):
             known: dict[str, Any] = {"missing": " and ".join(missing)}
             yield from drafts(platform.release.name, "source-build-incomplete", words[1], invocation=one, **known)
@@ -32,9 +33,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 @lru_cache(maxsize=8)
-def _missing(text: str) -> tuple[str, ...]:
-    """The parts that a text which builds does not fetch."""
-    if not BUILDS.search(text):
+def _missing(text: str, line: int) -> tuple[str, ...]:
+    """The parts that a text does not fetch which builds behind the clone on ``line``."""
+    if not BUILDS.search("\n".join(lines_of(text)[max(0, line - 1) :])):
         return ()
     parts = [("submodules", SUBMODULES)]
     if not OF_WINDOWS.search(text):  # whose git comes with git-lfs, switched on
