@@ -17,6 +17,7 @@ from cpu_serving.build import BuildOptions, build_engine
 from made_once import SHARED, made_once
 from own_network import may_leave_network, own_network, without_network
 from ptq.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
+from running import LIMIT_S, LONGEST_S, Running
 from tiny_llama import MODEL_DIR
 
 APART: dict[str, Callable[[], object]] = {
@@ -59,11 +60,12 @@ ORDER = (*APART, *SERVERS, *LONG, "others")
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in a chapter: two busy threads would wait for each other
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # as there: nothing is compiled by torch
     if "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ[SHARED] = tempfile.mkdtemp(prefix="playbook-tests-")
+        config.pluginmanager.register(Running(config, float(os.environ.get(LIMIT_S, LONGEST_S))))
 
 
 def pytest_unconfigure() -> None:

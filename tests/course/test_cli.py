@@ -189,6 +189,25 @@ def test_workers_share_no_file_and_servers_have_one(tmp_path: Path) -> None:
     assert workers["client_faults"] == workers["triton_server"]
 
 
+def test_a_run_that_does_not_end_names_its_tests(tmp_path: Path) -> None:
+    """A worker that somebody stopped hears no signal and has no clock."""
+    (tmp_path / "conftest.py").write_text(
+        "from running import Running\ndef pytest_configure(config):\n"
+        "    if not hasattr(config, 'workerinput'):\n        config.pluginmanager.register(Running(config, 15))\n"
+    )
+    stopped = "import os, signal\ndef test_stopped(): os.kill(os.getpid(), signal.SIGSTOP)\ndef test_rest(): pass\n"
+    (tmp_path / "test_a.py").write_text(stopped)
+    (tmp_path / "test_b.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *SIDE_BY_SIDE, "-p", "no:cacheprovider", "."],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join([PYTHON_PATH, str(ROOT / "tests")])},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "still running:\n  test_a.py::test_stopped\n" in done.stdout
+    assert "(stopped)" in done.stdout and "test_b" not in done.stdout.partition("still running")[2]
+
+
 def test_a_worker_that_dies_ends_the_run_with_the_name_of_its_test(tmp_path: Path) -> None:
     """Another worker would die of it, too, and near the end of a run xdist 3.8 waits for it without end."""
     for name in "abc":
