@@ -28,6 +28,7 @@ JOINED = re.compile(
 )
 EXEC = re.compile(r"[a-z./][\w./-]*")
 MAKES_A_FILE = re.compile(r"<<|\{|\}|\b(?:if|fi|else|elif|case|esac|while|for|do|done|trap)\b|\|\||&&", re.MULTILINE)
+OTHER_PLACE = re.compile(r"\n\s*\n|^[ \t]*(?:-[ ]|[\w.-]+:(?=\s|$)|[\])}])", re.MULTILINE)
 SHOWN = 40
 LINE_END = re.compile(r"\n")
 WAITS = ("sleep", "until", "while")
@@ -49,7 +50,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _idle(text: str, file: str, release: str) -> Iterator[Draft]:
+    before: re.Match[str] | None = None
     for match in IDLES.finditer(text):
+        is_behind = before is not None and not OTHER_PLACE.search(text, before.end(), match.start())
+        before = match
+        if is_behind:
+            continue  # the one before it does not return
         is_line = match["sign"].endswith("\n")
         name = _name(match["next"])
         goes_on = text[: match.start("idle")].rstrip(" \t").endswith("\\\n")
