@@ -28,7 +28,8 @@ OF_A_LOG = "log"
 PRECOMPILED = re.compile(r"TRTLLM_PRECOMPILED_LOCATION|TRTLLM_USE_PRECOMPILED")
 TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, how it is written
     (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
-    (5, "wheel", re.compile(rf"\btensorrt_llm-{VERSION}-(?:cp3|\*)", re.I)),
+    (5, "wheel", re.compile(rf"(?<!build/)\btensorrt_llm-{VERSION}-(?:cp3|\*)", re.I)),
+    (2, OF_A_LOG, re.compile(rf"(?<=build/)tensorrt_llm-{VERSION}-cp3", re.I)),  # what a build from sources leaves
     (5, "wheel", re.compile(r"tensorrt[-_]llm(?:\[\w+\])?\s*~=\s*(?P<version>\d+\.\d+\.\d+)", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}/archive/(?:refs/tags/)?{VERSION}(?=\.(?:tar|zip))", re.I)),
     (5, "wheel", re.compile(rf"^name = \"tensorrt[-_]llm\"\nversion = \"{VERSION}\"", re.M)),
