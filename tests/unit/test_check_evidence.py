@@ -240,6 +240,15 @@ def test_a_wheel_that_only_lends_its_libraries_tells_no_release() -> None:
     assert evidence(f"TRTLLM_PRECOMPILED_LOCATION={wheel} pip install -e .") == []
 
 
+@pytest.mark.parametrize(("folder", "found"), [("build/", False), ("", True)])
+def test_a_clone_needs_no_tag_where_its_own_build_tells_the_release(folder: str, found: bool) -> None:
+    text = (
+        "git clone https://github.com/NVIDIA/TensorRT-LLM.git\ncd TensorRT-LLM\npython3 scripts/build_wheel.py\n"
+        f"pip install {folder}tensorrt_llm-1.2.0-cp312-cp312-linux_x86_64.whl\n"
+    )
+    assert ("clone-of-another-release" in rules(text)) == found
+
+
 def test_a_variable_that_came_later_counts_more_than_one_that_is_left_over() -> None:
     fill = "python3 tools/fill_template.py -i all_models/inflight_batcher_llm/{}/config.pbtxt {}\n"
     old = fill.format("preprocessing", "tokenizer_dir:/m,tokenizer_type:auto,triton_max_batch_size:8")
@@ -258,8 +267,10 @@ def test_a_word_of_the_first_backend_is_right_for_it(month: str, found: bool) ->
     assert ("parameter-value" in rules(image + fill)) == found
 
 
-@pytest.mark.parametrize(("call", "found"), [('retrieve(framework="djl-deepspeed", version="0.27.0")', False), ("x", True)])
+@pytest.mark.parametrize(
+    ("call", "found"), [('retrieve(framework="djl-deepspeed", version="0.27.0")', False), ("x", True)]
+)
 def test_a_call_that_looks_an_image_up_tells_it(call: str, found: bool) -> None:
     settings = "engine=DeepSpeed\noption.model_id=org/model\noption.rolling_batch=deepspeed\n"
-    text = f'```python\nimage = image_uris.{call}\n```\n\n```\n{settings}```\n'
+    text = f"```python\nimage = image_uris.{call}\n```\n\n```\n{settings}```\n"
     assert ("lmi-word" in rules(text)) == found

@@ -201,7 +201,7 @@ def filled_problems(
 ) -> Iterator[Problem]:
     """The same, without places, for the values that fill_template.py puts into the engine's template.
 
-    ``is_script``: nobody is to put a path of his own in; ``earlier``: the text is for a release before those with facts.
+    ``is_script``: nobody is to put a path of his own in; ``earlier``: the text is for one before those with facts.
     """
     for variable, value in values.items():
         yield from _at_all(variable, value, NOWHERE, is_script=is_script)

@@ -78,7 +78,8 @@ EXPLAINED = re.compile(
 """A page that says itself what mends the failure that it tells of."""
 WITHIN_WORDS = re.compile(
     r"(?P<short>`[^`\n]{1,19}`)"
-    r"|`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+    r"|`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])"
+    r"|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
     r"|(?P<alone>`[^`\n]+`)"
 )
 """A failure that a sentence of a document names; what else stands in backticks is kept."""

@@ -29,7 +29,8 @@ class BackendParameter(Record):
     """One parameter. ``required``: what the backend says where it is missing, "" where it takes ``default``.
 
     ``alternative``: the parameter that may stand for a required one; ``needed_by``: the decoding mode that wants it;
-    ``values``: the words that it knows, empty for any; ``earlier``: those of releases without facts; ``otherwise``: what another word does; ``says``: its message.
+    ``values``: the words that it knows, empty for any; ``earlier``: those of releases without facts;
+    ``otherwise``: what another word does; ``says``: its message.
     """
 
     type: Kind
