@@ -63,7 +63,8 @@ MANUAL = re.compile(
     r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
     r"|^#{1,6}[ ][^\n]*\bFAQ\b"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
-    r"|^#{1,6}[ ]*(?:根因|根本原因|原因分析)|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
+    r"|^#{1,6}[ ]*(?:根因|根本原因|原因分析)"
+    r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|^(?:[#>*]+[ ]*)?Q\d*[:.][^\n]*\n+(?:\*\*)?A\d*[:.]|\bthì nguyên nhân\b|\bcách (?:khắc phục|sửa)\b"
     r"|よくある|자주 묻는|частые ошибки|устранение",
     re.IGNORECASE | re.MULTILINE,
