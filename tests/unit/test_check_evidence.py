@@ -217,3 +217,60 @@ def test_templates_that_nobody_fills_with_a_batch_size_are_of_an_earlier_release
         document = read_document(BUILD + fill.format("preprocessing", "") + fill.format("postprocessing", last))
         found = [one for one in check_commands(document, target(document)) if one.rule == "unfilled-variable"]
         assert {one.severity for one in found} == severities
+
+
+CONVERTED = "python /opt/{path}tensorrtllm_backend/tensorrt_llm/examples/llama/convert_checkpoint.py --model_dir m\n"
+TYPED = "trtllm-build --checkpoint_dir c --gemm_plugin float16 --max_batch_size 8 --strongly_typed\n"
+
+
+def rules(text: str) -> set[str]:
+    document = read_document(text)
+    return {one.rule for one in check_commands(document, target(document)) if one.severity != "info"}
+
+
+def test_a_path_tells_the_release_of_what_lies_in_it() -> None:
+    assert target(read_document(CONVERTED.format(path="v0.8.0/") + TYPED)).release == "0.8.0"
+    assert "flag-removed" not in rules(CONVERTED.format(path="v0.8.0/") + TYPED)
+    assert "flag-removed" in rules(CONVERTED.format(path="") + TYPED)
+
+
+def test_a_wheel_that_only_lends_its_libraries_tells_no_release() -> None:
+    wheel = "https://pypi.nvidia.com/tensorrt-llm/tensorrt_llm-0.16.0-cp312-cp312-linux_x86_64.whl"
+    assert [one.release for one in evidence(f"pip install {wheel}")] == ["0.16.0"]
+    assert evidence(f"TRTLLM_PRECOMPILED_LOCATION={wheel} pip install -e .") == []
+
+
+@pytest.mark.parametrize(("folder", "found"), [("build/", False), ("", True)])
+def test_a_clone_needs_no_tag_where_its_own_build_tells_the_release(folder: str, found: bool) -> None:
+    text = (
+        "git clone https://github.com/NVIDIA/TensorRT-LLM.git\ncd TensorRT-LLM\npython3 scripts/build_wheel.py\n"
+        f"pip install {folder}tensorrt_llm-1.2.0-cp312-cp312-linux_x86_64.whl\n"
+    )
+    assert ("clone-of-another-release" in rules(text)) == found
+
+
+def test_a_variable_that_came_later_counts_more_than_one_that_is_left_over() -> None:
+    fill = "python3 tools/fill_template.py -i all_models/inflight_batcher_llm/{}/config.pbtxt {}\n"
+    old = fill.format("preprocessing", "tokenizer_dir:/m,tokenizer_type:auto,triton_max_batch_size:8")
+    assert target(read_document(old)).release == "0.8.0"
+    new = fill.format("tensorrt_llm", "triton_backend:tensorrtllm,triton_max_batch_size:8,engine_dir:/e")
+    assert target(read_document(old + new)).release != "0.8.0"
+
+
+@pytest.mark.parametrize(("month", "found"), [("23.10", False), ("24.08", True)])
+def test_a_word_of_the_first_backend_is_right_for_it(month: str, found: bool) -> None:
+    image = f"docker run --gpus all nvcr.io/nvidia/tritonserver:{month}-trtllm-python-py3 bash\n"
+    fill = (
+        "python3 tools/fill_template.py -i all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt "
+        "decoupled_mode:true,engine_dir:/e,batch_scheduler_policy:guaranteed_completion\n"
+    )
+    assert ("parameter-value" in rules(image + fill)) == found
+
+
+@pytest.mark.parametrize(
+    ("call", "found"), [('retrieve(framework="djl-deepspeed", version="0.27.0")', False), ("x", True)]
+)
+def test_a_call_that_looks_an_image_up_tells_it(call: str, found: bool) -> None:
+    settings = "engine=DeepSpeed\noption.model_id=org/model\noption.rolling_batch=deepspeed\n"
+    text = f"```python\nimage = image_uris.{call}\n```\n\n```\n{settings}```\n"
+    assert ("lmi-word" in rules(text)) == found

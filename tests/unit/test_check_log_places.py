@@ -216,8 +216,11 @@ def test_a_failure_that_we_know_is_read_wherever_a_page_quotes_it(page: str) -> 
         f"## Changes\n\n- No more `{NO_BLOCKS}` on small cards\n",
         f"## 常见错误\n\n`{NO_BLOCKS}`\n\n解决方法：调高\n",
         f"```python\nif failed:\n    raise {NO_BLOCKS.replace(': ', '(')})\n```\n",
+        "Note: set `--ipc=host` as an argument of docker to avoid `Bus error (core dumped)`.\n",
+        f"{'A document. ' * 300}\nNote: set `--ipc=host` as an argument against `Bus error (core dumped)` here.\n",
+        f"### 现象\n启动报错：\n```\n{NO_BLOCKS}\n```\n\n### 根因\n显存不足\n",
     ],
-    ids=["manual", "changes", "manual in Chinese", "code"],
+    ids=["manual", "changes", "manual in Chinese", "code", "advice", "advice in a long document", "cause"],
 )
 def test_a_failure_that_a_manual_or_code_names_did_not_happen(page: str) -> None:
     assert read_page(page) == []

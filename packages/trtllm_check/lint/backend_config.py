@@ -196,10 +196,12 @@ def always_required(parameter: str) -> bool:
     return all((one := each.parameters.get(parameter)) is not None and bool(one.required) for each in reads)
 
 
-def filled_problems(values: Mapping[str, str], release: str, *, is_script: bool = False) -> Iterator[Problem]:
+def filled_problems(
+    values: Mapping[str, str], release: str, *, is_script: bool = False, earlier: bool = False
+) -> Iterator[Problem]:
     """The same, without places, for the values that fill_template.py puts into the engine's template.
 
-    ``is_script``: nobody is to put a path of his own in.
+    ``is_script``: nobody is to put a path of his own in; ``earlier``: the text is for one before those with facts.
     """
     for variable, value in values.items():
         yield from _at_all(variable, value, NOWHERE, is_script=is_script)
@@ -210,6 +212,8 @@ def filled_problems(values: Mapping[str, str], release: str, *, is_script: bool 
     variables = {match[1]: name for name, text in model.parameters.items() if (match := VARIABLE.fullmatch(text))}
     for variable, value in values.items():
         parameter = reads.parameters.get(variables.get(variable, ""))
+        if earlier and parameter and value in parameter.earlier:
+            continue
         if parameter and value and "$" not in value and not parameter.takes(value):
             yield _refused(variable, value, parameter, NOWHERE)
 

@@ -82,6 +82,7 @@ EARLIER_CLONE = re.compile(
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
     r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
 )
+OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-pair")
 OF_07 = "max_num_sequences"  # a variable of the templates before 0.8
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
@@ -136,6 +137,10 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == OF_LENGTHS and _shows_wrong_and_right(document.texts):
         return draft._replace(severity="info")
+    if draft.rule == "clone-of-another-release" and _is_told_by_output(document):
+        return draft._replace(severity="info")  # of what this very clone became
+    if draft.rule in OF_VALUES and _is_given_perhaps(draft, document):
+        return draft._replace(severity="info")
     if draft.rule == "flag-removed" and platform.guessed and _says_that_it_went(draft, document.texts):
         return draft._replace(severity="info")
     if draft.rule == "compose-together" and _leaves_services_out(document.texts):
@@ -189,6 +194,14 @@ def _is_told_by_output(document: Document) -> bool:
     """True where only what a program printed tells the release, beside containers that tell others."""
     best = told(document)
     return best is not None and best.kind == OF_A_LOG
+
+
+def _is_given_perhaps(draft: Draft, document: Document) -> bool:
+    """True for an option that a shell gives only where a variable is set: ``${SKIP:+--skip-tokenizer-init}``."""
+    file = draft.file or (draft.invocation.command.file if draft.invocation is not None else "")
+    lines = lines_of(dict(document.texts).get(file, ""))
+    line = lines[draft.place.line - 1] if 0 < draft.place.line <= len(lines) else ""
+    return re.search(r"\$\{\w+:?\+\Z", line[: draft.place.column - 1]) is not None
 
 
 def _shows_options(draft: Draft, document: Document) -> bool:

@@ -58,6 +58,7 @@ FIRST_IS_BATCH = re.compile(
 OF_NO_ENGINE = "input input_lengths is not mapped"  # a model of another kind that is called so, perhaps
 LACKING = ("missing-parameter", "engine-inputs")
 OF_A_SHELL = re.compile(r"\$\{?(?P<name>(?!TRITON)[A-Z][A-Z0-9_]*)\}?(?=/|$)")
+ONE_OF = "another member of oneof"  # in a piece without a head two ways to do it
 OF_THE_ENGINE = ("gpt_model_path", "gpt_model_type")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
@@ -87,7 +88,9 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
         ):
             against = refusal(config.text) or (None if is_piece else _other_name(config, message, document))
-            if against is not None and not _are_ways(config, against.message):
+            is_headless = is_piece and not any(map(message.text, (*HEAD, "platform", "name")))
+            is_choice = is_headless and ONE_OF in (against.message if against is not None else "")
+            if against is not None and not is_choice and not _are_ways(config, against.message):
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
         is_bare = len(message.messages("input")) < (1 if config.is_file else FEW)

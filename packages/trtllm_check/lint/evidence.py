@@ -25,9 +25,11 @@ from trtllm_check.releases.templates import OF_LLMAPI, llmapi_releases, release_
 VERSION = r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:(?:\.post|\.dev|rc)\d+)?)"
 REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)"
 OF_A_LOG = "log"
+PRECOMPILED = re.compile(r"TRTLLM_PRECOMPILED_LOCATION|TRTLLM_USE_PRECOMPILED")
 TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, how it is written
     (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
-    (5, "wheel", re.compile(rf"\btensorrt_llm-{VERSION}-(?:cp3|\*)", re.I)),
+    (5, "wheel", re.compile(rf"(?<!build/)\btensorrt_llm-{VERSION}-(?:cp3|\*)", re.I)),
+    (2, OF_A_LOG, re.compile(rf"(?<=build/)tensorrt_llm-{VERSION}-cp3", re.I)),  # what a build from sources leaves
     (5, "wheel", re.compile(r"tensorrt[-_]llm(?:\[\w+\])?\s*~=\s*(?P<version>\d+\.\d+\.\d+)", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}/archive/(?:refs/tags/)?{VERSION}(?=\.(?:tar|zip))", re.I)),
     (5, "wheel", re.compile(rf"^name = \"tensorrt[-_]llm\"\nversion = \"{VERSION}\"", re.M)),
@@ -47,6 +49,7 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (5, OF_A_LOG, re.compile(rf"TensorRT-LLM(?:\]\[I\])? version:?\s*{VERSION}")),
     (3, "checkout", re.compile(rf"git (?:checkout|switch)\s+(?:tags/)?{VERSION}(?=\s|$)", re.M)),
     (2, "folder", re.compile(rf"(?:TensorRT-LLM|tensorrtllm_backend)-v?{VERSION}(?=[/\s\"'])")),
+    (2, "folder", re.compile(rf"(?<=/){VERSION}/(?:TensorRT-LLM|tensorrtllm_backend)(?=[/\s\"'])")),
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
     (2, "link", re.compile(rf"raw\.githubusercontent\.com/{REPOSITORY}/(?:refs/tags/)?{VERSION}/", re.I)),
 )
@@ -145,6 +148,8 @@ def evidence(text: str) -> list[Evidence]:
         for number, match in enumerate(pattern.finditer(text)):
             if number > MOST_MATCHES:
                 break
+            if kind == "wheel" and PRECOMPILED.search(text, text.rfind("\n", 0, match.start()) + 1, match.start()):
+                continue  # libraries for sources of another state
             if kind == "checkout" and _is_of_another_clone(text, match.start()):
                 continue
             release, written = _release(match)
@@ -305,7 +310,9 @@ def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | No
     if any(OF_LLMAPI in text for _, text in document.texts):
         narrowed = [name for name in releases if name in llmapi_releases()]
         releases = narrowed or releases
-    for model, variable, line in _variables(document):
+    variables = list(_variables(document))  # what came later first: what is gone is left over, and harms nothing
+    variables.sort(key=lambda one: not _has_variable(template_releases()[-1], *one[:2]))
+    for model, variable, line in variables:
         narrowed = [name for name in releases if _has_variable(name, model, variable)]
         if narrowed and len(narrowed) < len(releases):
             decisive = (f"{variable} of {model}", line)

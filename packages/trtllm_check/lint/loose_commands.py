@@ -41,6 +41,7 @@ OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
 GIVEN = re.compile(r"^\s*[\w.-]+\s*=\s*\Z|(?:arg|command|cmd|exec)\w*[\"']?\s*(?:[:=(,]|=>)[^\"'`\n]*\Z", re.IGNORECASE)
 CHOICE = re.compile(r"\s*(?:if\b|\?)")
 PROGRAM = re.compile(r"^(?:\S*/)?(?:python[\d.]*|(?:ba)?sh)$|\.(?:py|sh)$")
+OTHER_IMAGE = re.compile(r"^[ \t]*(?:-[ ])?image:[ \t]*[\"']?(?!\S*vllm)[\w./-]+[:@]", re.MULTILINE)
 REACH = 2_000  # characters between the image and the last of its arguments
 ENOUGH = 2  # words of a list that is one of arguments
 LONGEST = 400_000
@@ -88,6 +89,8 @@ def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
         literals = [one for one in literals if whole.text[one.start] != "`"]
     for number, match in enumerate(found):
         end = min(match.end() + REACH, found[number + 1].start() if number + 1 < len(found) else len(whole.text))
+        other = OTHER_IMAGE.search(whole.text, match.end(), end)
+        end = other.start() if other is not None else end  # what follows is for another container
         words = _arguments(whole, literals, match.end(), end)
         if words:
             yield [*started_at(words[0], "vllm", "serve"), *words], match[0]

@@ -36,8 +36,10 @@ def option_fences(sources: Sequence[tuple[str, str]], found: Sequence[Invocation
     for file, text in sources:
         if not has_fence(text) or not (tool := _tool(text, [one for one in found if one.command.file == file])):
             continue
+        others = {given.name for one in found if one.command.file == file and one.tool != tool for given in one.given}
         for place in [*_lines(text, tool)][:MOST]:
-            yield from served_with(place, file, tool, SAME_MODEL)
+            if re.split(r"[ =]", place.text)[0] not in others:  # an option of another program of the page
+                yield from served_with(place, file, tool, SAME_MODEL)
 
 
 def _tool(text: str, found: Sequence[Invocation]) -> str:

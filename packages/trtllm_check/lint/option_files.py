@@ -19,6 +19,7 @@ from trtllm_check.lint.vllm_files import (
 
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 OURS = ("trtllm-serve", "trtllm-bench", "trtllm-eval", "trtllm-llmapi-launch")
+ABOUT = re.compile(r"trt-?llm|tensorrt[-_ ]?llm", re.IGNORECASE)
 Sources = Sequence[tuple[str, str]]
 """File ("" for a single text) and what was read."""
 
@@ -27,7 +28,7 @@ def option_files(yaml: Sequence[ConfigFile], found: Sequence[Invocation], source
     """The YAML that a command names as its options, or that holds nothing but names of options."""
     if not yaml:
         return
-    from trtllm_check.flows.options import looks_like_options
+    from trtllm_check.flows.options import looks_like_options, may_be_options
 
     named = {Path(word.text).name for one in found for word in one.values(OPTION_FLAGS[0])}
     named |= {Path(word.text).name for one in found if one.tool in OURS for word in one.values(OPTION_FLAGS[1])}
@@ -36,7 +37,8 @@ def option_files(yaml: Sequence[ConfigFile], found: Sequence[Invocation], source
         name = Path(file.model).name
         if name in others or (name and name not in named and _is_given_to_another(name, sources)):
             continue
-        if Path(file.model).name in named or file.model == LLM_OPTIONS or looks_like_options(file.text):
+        is_ours = may_be_options(file.text) or any(ABOUT.search(text) for _, text in sources)  # else another engine's
+        if Path(file.model).name in named or file.model == LLM_OPTIONS or (is_ours and looks_like_options(file.text)):
             yield file._replace(path=file.path if file.path in dict(sources) else "")
 
 

@@ -63,6 +63,7 @@ MANUAL = re.compile(
     r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
     r"|^#{1,6}[ ][^\n]*\bFAQ\b"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
+    r"|^#{1,6}[ ]*(?:根因|根本原因|原因分析)"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|^(?:[#>*]+[ ]*)?Q\d*[:.][^\n]*\n+(?:\*\*)?A\d*[:.]|\bthì nguyên nhân\b|\bcách (?:khắc phục|sửa)\b"
     r"|よくある|자주 묻는|частые ошибки|устранение",
@@ -77,9 +78,12 @@ EXPLAINED = re.compile(
 )
 """A page that says itself what mends the failure that it tells of."""
 WITHIN_WORDS = re.compile(
-    r"`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+    r"(?P<short>`[^`\n]{1,19}`)"
+    r"|`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])"
+    r"|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+    r"|(?P<alone>`[^`\n]+`)"
 )
-"""A failure that a sentence of a document names."""
+"""A failure that a sentence of a document names; what else stands in backticks is kept."""
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
     rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})"
@@ -96,6 +100,7 @@ HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
 RAISED = re.compile(r"\w(?:Error|Exception)`?: \S")
 QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.]", re.MULTILINE) for one in "QA")
+ADVISED = re.compile(r"\bto (?:avoid|prevent|fix|solve|resolve|get rid of) (?:the |an? |this )?`", re.IGNORECASE)
 NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
@@ -135,12 +140,16 @@ def read_page(text: str) -> list[Finding]:
     if REPORT.search(text) or STAMPED.search(text):
         found = read_log(_only_logs(text))
     elif TROUBLE.search(text) and (len(text) <= LONGEST_NOTE or not EXPLAINED.search(text)):
-        found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub("", text)))
+        found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub(_kept, text)))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     found = found or (read_question(text) if is_question else [])
     told = {one.rule for one in found}
     return [*(one for one in _read_title(text) if one.rule not in told), *found]
+
+
+def _kept(match: re.Match[str]) -> str:
+    return match["short"] or match["alone"] or ""
 
 
 def _read_title(text: str) -> list[Finding]:
@@ -201,6 +210,7 @@ def _only_logs(text: str) -> str:
                 kept.append("")  # a row of a table, which lists what may happen
                 continue
             is_title = (HEADED.match(line) is not None and not ASKED.search(line)) or NAMED.match(line) is not None
+            is_title = is_title or ADVISED.search(line) is not None
             kept.append(said if _is_output(said) and not is_title else "")
     return "\n".join([*kept, *_if_log(block, code)])
 

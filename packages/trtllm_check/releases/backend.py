@@ -29,7 +29,8 @@ class BackendParameter(Record):
     """One parameter. ``required``: what the backend says where it is missing, "" where it takes ``default``.
 
     ``alternative``: the parameter that may stand for a required one; ``needed_by``: the decoding mode that wants it;
-    ``values``: the words that it knows, empty for any; ``otherwise``: what another word does; ``says``: its message.
+    ``values``: the words that it knows, empty for any; ``earlier``: those of releases without facts;
+    ``otherwise``: what another word does; ``says``: its message.
     """
 
     type: Kind
@@ -38,6 +39,7 @@ class BackendParameter(Record):
     alternative: str = Field(default="", alias="or")
     needed_by: str = ""
     values: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
     otherwise: Literal["default", "refused"] = "default"
     says: str = ""
 

@@ -32,6 +32,7 @@ class Probe(NamedTuple):
     port: int = 0
     path: str = ""
     scheme: str = ""
+    has_key: bool = False  # it sends a header Authorization
 
 
 class Device(NamedTuple):
@@ -257,7 +258,9 @@ def _probes(entries: Node, place: Place) -> Iterator[Probe]:
             about = _number(asked.get("port")) or 0, _text(asked.get("path")), _text(asked.get("scheme"))
             if "exec" in probe:
                 about = _asked_by(fields_of(probe["exec"]).get("command"))
-            yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), *about)
+            headers = [fields_of(one) for one in items_of(asked.get("httpHeaders"))]
+            has_key = any(_text(one.get("name")).lower() == "authorization" for one in headers)
+            yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), *about, has_key=has_key)
 
 
 def _asked_by(node: Any) -> tuple[int, str, str]:

@@ -184,7 +184,7 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
             yield from drafts(release, "probe-of-another-kind", probe.place, file=box.file, probe=probe.name)
         path = probe.path.partition("?")[0]
         has_key = "--api-key" in box.text or "VLLM_API_KEY" in box.settings
-        if engine.name == "vllm" and path.startswith("/v1/") and has_key:
+        if engine.name == "vllm" and path.startswith("/v1/") and has_key and not probe.has_key:
             about: dict[str, Any] = {"probe": probe.name, "path": path}
             yield from drafts(release, "probe-of-another-kind", probe.place, form="key", file=box.file, **about)
         known_path = any(fnmatchcase(path, one) for one in engine.paths)

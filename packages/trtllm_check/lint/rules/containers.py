@@ -34,7 +34,7 @@ CLIENT_OF = re.compile(r"bench_serving|benchmark_serving|^bench serve\b|evalscop
 ABOVE = 8  # lines
 HOSTS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
 PLAIN_TRITON = re.compile(
-    r"tritonserver:(?:\d\d\.\d\d|[xyXY]{2}\.[xymXYM]{2})(?:-pyt?-python)?-(?:py3|min|py3-min)$"
+    r"tritonserver:(?:\d\d\.\d\d|[xyXY]{2}\.[xymXYM]{2}|<[\w.-]+>)(?:-pyt?-python)?-(?:py3|min|py3-min)$"
 )  # whose backends run on a CPU too
 NEEDS_GPU = re.compile(r"KIND_GPU|tensorrt|\bvllm\b|\.plan\b|trtexec|cuda|nvidia-smi", re.IGNORECASE)
 FOR_A_CPU = re.compile(r"\bCPU[- ]only\b|\bon (?:a )?CPU\b|\bwithout (?:a |any )?GPUs?\b|\bno GPUs?\b", re.IGNORECASE)

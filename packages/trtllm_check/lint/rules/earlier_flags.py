@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.evidence import told
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.supposing import supposed
@@ -33,7 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         asked = [given for given in one.given if tool is not None and tool.has(given.name)]  # else arguments.py says it
         gone = {given.name: given for given in asked if holding and _is_gone(one.tool, given.name, holding[-1])}
         gone = {name: given for name, given in gone.items() if not _is_told(document, one.tool, name)}
-        if not gone:
+        if not gone or _is_in_a_folder(document):
             continue
         lasts = {name: with_flag(one.tool, name)[-1] for name in gone}
         first = min(lasts.values(), key=holding.index)
@@ -48,6 +49,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(
                 platform.release.name, "flag-removed", given.word, form="in later releases", invocation=one, **known
             )
+
+
+def _is_in_a_folder(document: Document) -> bool:
+    """True where the path of a checkout names the release that the text is for."""
+    found = told(document)
+    return found is not None and found.kind == "folder"
 
 
 def _is_told(document: Document, tool: str, flag: str) -> bool:

@@ -92,7 +92,8 @@ def _no_scales(command: ShellCommand, release: str) -> Iterator[Draft]:
     """``--enable_fp8`` without the scales that quantize.py has measured."""
     given = {word.text.partition("=")[0]: word for word in command.words}
     asked = given.get("--enable_fp8") or given.get("--fp8_kv_cache")
-    if asked is not None and SCALES not in given and any(map(PLUGIN.fullmatch, given)):
+    has_weights = any(one.endswith("_dir") and one != "--output_dir" for one in given)  # else all of it is made up
+    if asked is not None and has_weights and SCALES not in given and any(map(PLUGIN.fullmatch, given)):
         yield from drafts(release, RULE, asked, form="no scales", file=command.file, option=asked.text, scales=SCALES)
 
 

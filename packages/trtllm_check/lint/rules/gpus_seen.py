@@ -185,11 +185,20 @@ def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:
     yield from drafts(release, "gpus-fewer-than-ranks", spread, form="ray", file=one.file, tool=one.tool)
 
 
+SIMULATOR = re.compile(r"inference-sim|simulator|\bmock", re.IGNORECASE)
+OF_HOSTS = ("--hostfile", "-hostfile", "--machinefile", "-machinefile", "--host", "-host", "-H")
+
+
+def _spreads(one: Invocation) -> bool:
+    """True behind an mpirun that starts ranks on several machines, each with its own GPUs."""
+    return any(word.text.partition("=")[0] in OF_HOSTS for word in one.launcher)
+
+
 def seen(
     document: Document, around: Around, one: ServedModel, machine: MachineTold | None
 ) -> Iterator[tuple[int, Word, str]]:
     """How many GPUs a start sees, by what the text says around it."""
-    if one.invocation is not None:
+    if one.invocation is not None and not _spreads(one.invocation):
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
             ids = [part for part in one.invocation.env.get(name, "").split(",") if part.strip()]
             if ids and all(part.strip().isdecimal() or UUID.match(part.strip()) for part in ids):
@@ -311,6 +320,8 @@ def _workload(
 
 def _probes(workload: ServedContainer, inside: list[ServedModel], release: str) -> Iterator[Draft]:
     """A container that is restarted before its model is loaded."""
+    if SIMULATOR.search(workload.image):
+        return  # which loads no model
     named = {probe.name: probe for probe in workload.probes}
     probe = named.get("startupProbe") or named.get("livenessProbe")
     is_large = any(LARGE_MODEL.search(one.model) for one in inside)

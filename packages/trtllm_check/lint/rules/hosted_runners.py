@@ -22,6 +22,7 @@ WANTS = re.compile(
     r"|docker run [^\n#]*--gpus\b|(?P<server>vllm serve|python3? -m vllm\.entrypoints)\b)",
     re.MULTILINE,
 )
+BLOCK = re.compile(r"[ ]*(?:-[ ]+)?(?P<key>[\w-]+):[ ]*[|>][-+\d]*[ ]*(?:#.*)?")
 WITHOUT_GPU = re.compile(r"cpu|TARGET_DEVICE|inference-sim|mock|fake|macos|xpu", re.IGNORECASE)  # other builds of vLLM
 
 
@@ -32,7 +33,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if start is None:
             continue
         for first, last in _jobs(text, start.end()):
-            runner, wants = RUNNER.search(text, first, last), WANTS.search(text, first, last)
+            runner = RUNNER.search(text, first, last)
+            wants = next((one for one in WANTS.finditer(text, first, last) if _is_run(text, one.start())), None)
             if runner is None or wants is None or (wants["server"] and WITHOUT_GPU.search(text)):
                 continue
             place = word_at(text, wants.start("what"), wants["what"])
@@ -41,6 +43,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 "what": wants["what"].split(" ")[0].replace("options:", "docker"),
             }
             yield from drafts(platform.release.name, "runner-without-gpu", place, file=file, **known)
+
+
+def _is_run(text: str, start: int) -> bool:
+    """False in a text that a step is given as an input: what a model is asked, what a comment says."""
+    line = text[start : (text + "\n").index("\n", start)]
+    margin = len(line) - len(line.lstrip())
+    for before in reversed(text[:start].split("\n")[:-1]):
+        inner = len(before) - len(before.lstrip())
+        if before.strip() and inner < margin:
+            margin = inner
+            if (block := BLOCK.fullmatch(before)) is not None:
+                return block["key"] == "run"
+    return True
 
 
 def _jobs(text: str, start: int) -> Iterator[tuple[int, int]]:

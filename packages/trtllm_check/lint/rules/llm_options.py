@@ -15,7 +15,7 @@ from trtllm_check.lint.shell.words import Word
 
 OF_TRITON = "triton_config"  # of model.yaml, which the server's own model reads before the LLM API does
 READERS = ("trtllm-serve", "trtllm-bench", "trtllm-eval")
-VALUE = "takes one of"
+VALUE, UNKNOWN = "takes one of", "no option of"
 RULE = "llm-option-refused"
 OURS = "tensorrt_llm"
 PYTORCH = "LLM on PyTorch"
@@ -42,7 +42,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             open_ = platform.guessed and VALUE in problem.message and _is_taken_elsewhere(problem, file.text)
             place = option_place(file, problem.option)
             for draft in draft_options(problem, release, place, file.path, certain=certain):
-                yield draft._replace(severity="info") if open_ else draft
+                yield draft._replace(severity="info") if open_ or _may_be_new(problem, release) else draft
 
 
 def _is_taken_elsewhere(problem: OptionProblem, text: str) -> bool:
@@ -51,6 +51,12 @@ def _is_taken_elsewhere(problem: OptionProblem, text: str) -> bool:
         not any(f"{problem.option}.".startswith(f"{one.option}.") for one in check_options(text, name))
         for name in option_releases()
     )
+
+
+def _may_be_new(problem: OptionProblem, release: str) -> bool:
+    """True for a name that no release has, nor one like it, in a release whose options were not read themselves."""
+    is_unknown = problem.message.startswith(UNKNOWN) and not problem.has
+    return is_unknown and not problem.nearest and llm_options(release).read.confidence == "low"
 
 
 def draft_options(

@@ -48,6 +48,7 @@ MADE_WITH = re.compile(
     r"(?:trt-?llm|tensorrt[-_]?llm)(?:[-_]?engines?)?[-_/]?v?(?P<version>\d\.\d{1,2}(?:\.\d+)?)(?=[/_-]|$)",
     re.IGNORECASE,
 )
+RETRIEVED = re.compile(r"[\"']djl-[a-z]+\\?[\"'][^)]{0,200}\bversion\s*=\s*\\?[\"']0\.\d+\.\d+", re.DOTALL)
 LONG_GONE = "deepspeed"  # the batch that no image has had since 0.28.0
 
 
@@ -65,7 +66,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.properties:
         yield from _keys(one, release)
     yield from _engines(document, release)
-    names_none = not document.images and not any(NAMED.search(text) for _, text in document.texts)
+    names_none = not document.images and not any(
+        NAMED.search(text) or RETRIEVED.search(text) for _, text in document.texts
+    )
     if names_none and (platform.guessed or supposed(OURS)):  # else the facts on the image speak
         yield from _gone(document, release)
 

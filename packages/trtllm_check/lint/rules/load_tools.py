@@ -29,6 +29,7 @@ SERVICE_KIND = "--service-kind"
 BENCH = "bench serve"
 SCRIPT = "benchmark_serving.py"
 NEAR = 0.8
+FEWEST = 2  # options of a command that is run; with fewer a sentence only names it
 VERSION = "/v1"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ENSEMBLE = "/v2/models/ensemble/generate_stream"
@@ -249,7 +250,7 @@ def _endpoint(one: Invocation, release: str) -> Iterator[Draft]:
     backend, endpoint = one.find("--backend"), one.find("--endpoint")
     kind = one.value("--backend", "--endpoint-type") or "openai"
     path = one.value("--endpoint") or COMPLETIONS
-    if is_open(kind) or is_open(path):
+    if is_open(kind) or is_open(path) or len([given for given in one.given if given.flag]) < FEWEST:
         return
     for word in one.values("--base-url"):
         if word.text.rstrip("/").endswith(VERSION) and path.startswith(f"{VERSION}/"):

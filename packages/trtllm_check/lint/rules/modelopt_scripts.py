@@ -18,6 +18,11 @@ PTQ = "hf_ptq.py"
 MULTINODE = "multinode_ptq.py"
 MOST_BEFORE = 24  # words of accelerate launch in front of the script
 PIN = re.compile(r"nvidia[-_]modelopt(?:\[[\w,\s-]*\])?\s*={2,3}\s*(?P<version>\d+\.\d+\.\d+)", re.IGNORECASE)
+VERSION = r"v?(?P<version>\d+\.\d+\.\d+)(?=[\s\"']|$)"
+CLONES = (
+    re.compile(rf"git clone\b[^\n]*(?:-b|--branch)[ =]{VERSION}[^\n]*/(?:TensorRT-)?Model-Optimizer\b", re.IGNORECASE),
+    re.compile(rf"git clone\b[^\n]*/(?:TensorRT-)?Model-Optimizer\b[^\n]*(?:-b|--branch)[ =]{VERSION}", re.IGNORECASE),
+)
 OPTION = re.compile(r"(?P<flag>--[A-Za-z][\w-]*)(?:=.*)?", re.DOTALL)
 NEAR = 0.8
 
@@ -40,7 +45,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _version(document: Document) -> str:
-    found = {match["version"] for _, text in document.texts for match in PIN.finditer(text)}
+    texts = [text for _, text in document.texts]
+    found = {match["version"] for text in texts for match in PIN.finditer(text)}
+    found = {match["version"] for text in texts for one in CLONES for match in one.finditer(text)} or found
     return known_version(found.pop()) if len(found) == 1 else ""
 
 

@@ -28,6 +28,7 @@ JOINED = re.compile(
 )
 EXEC = re.compile(r"[a-z./][\w./-]*")
 MAKES_A_FILE = re.compile(r"<<|\{|\}|\b(?:if|fi|else|elif|case|esac|while|for|do|done|trap)\b|\|\||&&", re.MULTILINE)
+OTHER_PLACE = re.compile(r"\n\s*\n|^[ \t]*(?:-[ ]|[\w.-]+:(?=\s|$)|[\])}])", re.MULTILINE)
 SHOWN = 40
 LINE_END = re.compile(r"\n")
 WAITS = ("sleep", "until", "while")
@@ -49,27 +50,20 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _idle(text: str, file: str, release: str) -> Iterator[Draft]:
-    said: re.Match[str] | None = None
+    before: re.Match[str] | None = None
     for match in IDLES.finditer(text):
+        is_behind = before is not None and not OTHER_PLACE.search(text, before.end(), match.start())
+        before = match
+        if is_behind:
+            continue  # the one before it does not return
         is_line = match["sign"].endswith("\n")
         name = _name(match["next"])
         goes_on = text[: match.start("idle")].rstrip(" \t").endswith("\\\n")
         if goes_on or ENDS.match(match["next"]) or (is_line and (name not in STARTS or _margin(text, match) is None)):
             continue
-        if said is not None and _same_script(text, said, match):
-            continue  # the first is never behind
-        said = match
         known: dict[str, Any] = {"idle": match["idle"], "then": f"{match['next']}{match['more'] or ''}"[:SHOWN]}
         place = word_at(text, match.start("idle"), match["idle"])
         yield from drafts(release, RULE, place, form="idle", file=file, **known)
-
-
-def _same_script(text: str, first: re.Match[str], second: re.Match[str]) -> bool:
-    """True where no line between the two is further out than the first, and none is empty."""
-    begin = text.rfind("\n", 0, first.start("idle")) + 1
-    lines = text[begin : second.start("idle")].split("\n")
-    margin = len(lines[0]) - len(lines[0].lstrip())
-    return all(one.strip() and len(one) - len(one.lstrip()) >= margin for one in lines[:-1])
 
 
 def _margin(text: str, match: re.Match[str]) -> str | None:

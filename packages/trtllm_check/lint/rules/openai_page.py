@@ -42,6 +42,7 @@ OTHER_SERVERS = re.compile(
     r"|djl-(?:serving|inference)|(?:bash|sh)[ ]+\S*serve\w*\.sh)\b",
     re.IGNORECASE,
 )
+COMPOSED = re.compile(r"\bdocker[- ]compose\b[^\n#]* up\b")
 LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 
 
@@ -104,8 +105,10 @@ class Page:
 
     @cached_property
     def has_open_port(self) -> bool:
-        """True where a server listens nobody knows on which port."""
-        return any(not one.ports for one in self.servers)
+        """True where a server listens nobody knows on which port; a compose file that is not shown may start one."""
+        is_shown = bool(self.document.workloads) or any("services:" in text for _, text in self.texts)
+        composed = not is_shown and any(COMPOSED.search(text) for _, text in self.texts)
+        return composed or any(not one.ports for one in self.servers)
 
     @cached_property
     def is_of_lmi(self) -> bool:

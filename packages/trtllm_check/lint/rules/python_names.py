@@ -25,6 +25,7 @@ OTHER_BUILD = re.compile(r"neuron|gaudi|habana|hpu|ascend|openvino", re.IGNORECA
 OURS = "tensorrt_llm"
 MOST = 3
 SDK, THIRD = "sagemaker", re.compile(r"(?i:sdk) [vV]?3\b|sagemaker\s*[=>]=\s*3\b")
+SECOND = re.compile(r"(?i:sdk) [vV]2\b")
 PATCHED, PATCHES = "trl", re.compile(r"\b(?:from|import) unsloth\b")
 RELATIVE = re.compile(r"^from \.+\w* import ", re.MULTILINE)  # a module of a package, which has pins of its own
 SPECIFIER = r"(?:[<>=~!]=?=?\s*\d+(?:\.\d+)*(?:(?:\.post|\.dev|rc)\d+)?)"
@@ -171,7 +172,8 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
         return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
-    if name == SDK and found and any(THIRD.search(text) for _, text in document.texts):
+    whole = "\n".join(text for _, text in document.texts) if name == SDK else ""
+    if name == SDK and THIRD.search(whole) and (found or SECOND.search(whole)):
         return Told(many=True)  # of the change from one major version to the next
     if any(".dev" in version for version in found):
         return Told(many=True)  # a state between two releases, or of somebody's own

@@ -182,7 +182,8 @@ def _is_harmless(variable: str, filling: Filling, others: Mapping[str, ModelSpec
 def _values_refused(document: Document, filling: Filling, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     text = dict(document.texts).get(filling.invocation.command.file, "")
-    for problem in filled_problems(filling.values, release, is_script=text.startswith("#!")):
+    is_script = text.startswith("#!")
+    for problem in filled_problems(filling.values, release, is_script=is_script, earlier=platform.earlier):
         yield from drafts(
             release,
             problem.rule,

@@ -8,6 +8,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.load_tools import hides_options
 from trtllm_check.lint.rules.names import is_open
 
 FAMILY = "tritonserver"
@@ -72,7 +73,8 @@ def _loads(server: Invocation, document: Document, release: str) -> Iterator[Dra
     """Models that are named and not asked for: the server loads all of them; or none that anything asks for."""
     texts = [text for _, text in document.texts]
     given, mode = server.find("--load-model"), server.value("--model-control-mode")
-    if given is not None and (mode is None or mode in ("none", "poll")):
+    is_told = mode is not None or not hides_options(server)
+    if given is not None and is_told and (mode is None or mode in ("none", "poll")):
         edits = (Put("--model-control-mode", "explicit"),)
         yield from drafts(release, "tritonserver-option", given.word, form="loads", edits=edits, invocation=server)
     control = server.find("--model-control-mode")

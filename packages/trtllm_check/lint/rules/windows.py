@@ -13,8 +13,7 @@ RANKS = ("--tp_size", "--pp_size", "--world_size", "--inference_tensor_parallel"
 MAKERS = ("convert_checkpoint.py", "quantize.py", "trtllm-build", "build.py")
 LINUX = ("docker", "wsl", "ssh", "podman", "kubectl")
 SERVERS = ("vllm",)
-POSIX = ("bash", "sh", "shell", "zsh", "console")
-OF_A_CLUSTER = ("yaml", "yml", "dockerfile")  # what runs in a container of Linux
+OF_WINDOWS = ("", "powershell", "pwsh", "ps", "ps1", "cmd", "bat", "batch", "batchfile", "dos")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -36,12 +35,12 @@ def _in_linux(one: Invocation) -> bool:
 
 
 def _in_a_shell(document: Document, one: Invocation) -> bool:
-    """True in a fence of a page that names a POSIX shell or is for a container, whatever the others are of."""
+    """True in a fence of another language than Windows': a POSIX shell's, a container's, what a program printed."""
     text = dict(document.texts).get(one.command.file, "")
     for block in fences(text):
         first = text.count("\n", 0, block.start) + 1
         if first <= one.path.line < first + text.count("\n", block.start, block.end) + 1:
-            return block.language in (*POSIX, *OF_A_CLUSTER)
+            return block.language.lower() not in OF_WINDOWS
     return False
 
 
