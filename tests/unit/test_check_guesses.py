@@ -138,3 +138,27 @@ def test_a_key_of_some_image_is_fine_where_the_text_names_none(name: str, expect
 def test_the_branch_that_is_cloned_has_its_folders_whatever_the_release(commands: str, found: bool) -> None:
     text = f"git clone https://github.com/NVIDIA/TensorRT-LLM.git\n{commands}"
     assert (severities(text).get("file-of-a-clone") == "warning") is found
+
+
+OF_OWN = """name: "tensorrt_llm"
+backend: "tensorrtllm"
+max_batch_size: 8
+input [
+  { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "NAME" data_type: TYPE_FP16 dims: [ -1 ] }
+]
+output [ { name: "output_ids" data_type: TYPE_INT32 dims: [ -1, -1 ] } ]
+"""
+
+
+@each(("name", "severity"), [("pictures", "info"), ("top_k", "warning")])
+def test_an_input_of_nobody_may_be_of_a_backend_of_ones_own(name: str, severity: str) -> None:
+    document = read_document(OF_OWN.replace("NAME", name), "config.pbtxt")
+    found = {one.line: one.severity for one in check_commands(document, target(document)) if f" {name}" in one.message}
+    assert found == {6: severity}
+
+
+def test_an_option_of_another_models_script_tells_the_script() -> None:
+    run = "python3 run.py --max_output_len 8 --engine_dir e --hf_model_dir m --OPTION t5\n"
+    assert severities(run.replace("OPTION", "model_name")).get("unknown-flag", "info") == "info"
+    assert severities(run.replace("OPTION", "tokenizer_dirs"))["unknown-flag"] != "info"

@@ -34,6 +34,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         seen.add(id(command))
         if command.cuts and _is_made(dict(document.texts).get(command.file, ""), command):
             continue
+        if command.cuts and _is_wrapped(command, texts.get(command.file, "")):
+            continue
         swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
         ends = [cut for cut in command.cuts if not cut.text.strip()]
         marks = [[cut] for cut in command.cuts if cut.text.strip()]
@@ -57,6 +59,16 @@ def _is_of_a_list(command: ShellCommand, text: str) -> bool:
     lines = lines_of(text)
     above = ITEM.match(lines[command.line - 2]) if 1 < command.line <= len(lines) else None
     return above is not None and len(lines[command.line - 1]) > len(lines[command.line - 1].lstrip()) > 0
+
+
+def _is_wrapped(command: ShellCommand, text: str) -> bool:
+    """True for code within a sentence that goes over the end of a line: "it is `vllm serve x\\n--port 1`"."""
+    lines = lines_of(text)
+    if not 0 < command.line <= len(lines):
+        return False
+    before = lines[command.line - 1][: command.words[0].column - 1] if command.words else ""
+    behind = lines[command.end_line - 1] if command.end_line <= len(lines) else ""
+    return before.count("`") % 2 == 1 and "``" not in before and "`" in behind
 
 
 def _arguments_alone(text: str, file: str) -> Iterator[Draft]:
