@@ -83,6 +83,9 @@ EARLIER_CLONE = re.compile(
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
     r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
 )
+OF_RELEASES = ("flag-removed", "unknown-variable")
+OF_A_VARIABLE = re.compile(r"\bgit checkout [\"']?\$\{?\w*(?:trt|tensorrt|llm|backend)\w*", re.IGNORECASE)
+HEAD = 40  # lines of a script that tell how it is used
 NO_INPUT = " reads no input "
 OF_07 = ("max_num_sequences", "max_kv_cache_length")  # variables of the templates before 0.8
 ONE_LINE = re.compile(r"\s*```[^`]+```\W*$")
@@ -107,6 +110,14 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
     of_templates = ("unfilled-variable", "unknown-variable")
+    if draft.rule == "unknown-variable" and platform.guessed and draft.severity == "warning":
+        return draft._replace(severity="info")  # nothing comes of it, and another release may have it
+    if draft.rule in OF_RELEASES and any(OF_A_VARIABLE.search(text) for _, text in document.texts):
+        return draft._replace(severity="info")
+    if draft.rule == "example-folder" and _is_told_by_output(document):
+        return draft._replace(severity="info")  # what a page shows as a sample was printed by an earlier one, perhaps
+    if draft.severity in ("error", "warning") and _is_commented_out(draft, document):
+        return draft._replace(severity="info")
     if draft.rule == "unknown-flag" and platform.guessed and _is_of_another_folder(draft):
         return draft._replace(severity="info")
     if draft.rule in OF_MODELS and _has_models_of_its_own(document.texts):
@@ -407,6 +418,14 @@ def _is_of_another_folder(draft: Draft) -> bool:
     strange = [each.flag for each in one.given if each.flag and not with_flag(one.tool, each.name)]
     tables = [(path, table) for path in example_scripts(one.tool) if (table := example_script(path))]
     return any(flag in table.calls[path] for path, table in tables for flag in strange)
+
+
+def _is_commented_out(draft: Draft, document: Document) -> bool:
+    """True for a line below the head of a script that its author has made a comment."""
+    text = _text_of(draft, document)
+    if draft.place.line <= HEAD or "```" in text:
+        return False
+    return lines_of(text)[draft.place.line - 1 : draft.place.line][0].lstrip().startswith("#")
 
 
 def _is_told_further_down(draft: Draft, document: Document) -> bool:

@@ -148,15 +148,25 @@ def read_page(text: str) -> list[Finding]:
     if QUESTION.search(text) and ANSWER.search(text):
         return []  # what people ask
     found = []
-    if (REPORT.search(text) and not _is_a_book(text)) or STAMPED.search(text):
+    is_a_book = _is_a_book(text)
+    if (REPORT.search(text) and not is_a_book) or STAMPED.search(text):
         found = read_log(_only_logs(text))
-    elif TROUBLE.search(text) and (len(text) <= LONGEST_NOTE or (RUNS.search(text) and not EXPLAINED.search(text))):
+    elif (
+        not is_a_book
+        and TROUBLE.search(text)
+        and (len(text) <= LONGEST_NOTE or not (_is_of_words(text) or EXPLAINED.search(text)))
+    ):
         found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub("", text)))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     found = found or (read_question(text) if is_question else [])
     told = {one.rule for one in found}
     return [*(one for one in _read_title(text) if one.rule not in told), *found]
+
+
+def _is_of_words(text: str) -> bool:
+    """True for a page with headings that lets nobody run a thing."""
+    return SECTION.search(text) is not None and RUNS.search(text) is None
 
 
 def _is_a_book(text: str) -> bool:

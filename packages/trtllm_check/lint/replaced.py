@@ -1,4 +1,4 @@
-"""What a page or a file shows as it was before: the first of two pieces, ``# Before`` and ``# After``.
+"""What a page shows as it was, or as it is wrong: the first of two pieces, ``# Before`` and ``# After``.
 
 The reader has the second, and the first is there to be compared with it: nobody is to run it.
 """
@@ -10,9 +10,13 @@ from functools import lru_cache
 from trtllm_check.lint.shell.words import lines_of
 
 BEFORE = (
-    r"before|old(?:er)?|previous(?:ly)?|original(?:ly)?|formerly|eski|旧|之前|修改前|변경 전|vorher|alt|avant|antes"
+    r"(?:common )?mistakes?|wrong|incorrect|bad|before|old(?:er)?|previous(?:ly)?|original(?:ly)?|formerly"
+    r"|eski|旧|之前|修改前|변경 전|vorher|alt|avant|antes"
 )
-AFTER = r"after(?:wards)?|new(?:er)?|now|current(?:ly)?|yeni|新|之后|修改后|변경 후|nachher|neu|après|después|depois"
+AFTER = (
+    r"correct|right|good|fixed|after(?:wards)?|new(?:er)?|now|current(?:ly)?"
+    r"|yeni|新|之后|修改后|변경 후|nachher|neu|après|después|depois"
+)
 OF = r"(?:[ ]+(?:version|config\w*|code|setup|way|file|image|command|approach|behaviou?r))?"
 MARK = re.compile(
     r"^[ \t]*(?:\#{1,6}|//|--|[-*+])?[ ]*(?:\*\*|__)?[ ]*[^\w\s(]{0,3}[ ]*"
