@@ -138,3 +138,48 @@ def test_a_key_of_some_image_is_fine_where_the_text_names_none(name: str, expect
 def test_the_branch_that_is_cloned_has_its_folders_whatever_the_release(commands: str, found: bool) -> None:
     text = f"git clone https://github.com/NVIDIA/TensorRT-LLM.git\n{commands}"
     assert (severities(text).get("file-of-a-clone") == "warning") is found
+
+
+OF_OWN = """name: "tensorrt_llm"
+backend: "tensorrtllm"
+max_batch_size: 8
+input [
+  { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "NAME" data_type: TYPE_FP16 dims: [ -1 ] }
+]
+output [ { name: "output_ids" data_type: TYPE_INT32 dims: [ -1, -1 ] } ]
+"""
+
+
+@each(("name", "severity"), [("pictures", "info"), ("top_k", "warning")])
+def test_an_input_of_nobody_may_be_of_a_backend_of_ones_own(name: str, severity: str) -> None:
+    document = read_document(OF_OWN.replace("NAME", name), "config.pbtxt")
+    found = {one.line: one.severity for one in check_commands(document, target(document)) if f" {name}" in one.message}
+    assert found == {6: severity}
+
+
+def test_an_option_of_another_models_script_tells_the_script() -> None:
+    run = "python3 run.py --max_output_len 8 --engine_dir e --hf_model_dir m --OPTION t5\n"
+    assert severities(run.replace("OPTION", "model_name")).get("unknown-flag", "info") == "info"
+    assert severities(run.replace("OPTION", "tokenizer_dirs"))["unknown-flag"] != "info"
+
+
+FILLS = "python3 tools/fill_template.py -i all_models/inflight_batcher_llm/preprocessing/config.pbtxt "
+
+
+def test_a_variable_that_a_guessed_release_lacks_may_be_of_another() -> None:
+    fill = f"{FILLS}tokenizer_dir:t,tokenizer_type:sp,triton_max_batch_size:64,preprocessing_instance_count:1,extra:1\n"
+    assert severities(fill).get("unknown-variable", "info") == "info"
+
+
+def test_a_release_that_a_variable_holds_is_not_known() -> None:
+    build = "trtllm-build --checkpoint_dir c --output_dir e --gemm_plugin float16 --tp_size 2\n"
+    assert severities(build)["flag-removed"] == "warning"
+    assert severities(f'git checkout "$trt_llm_version"\n{build}')["flag-removed"] == "info"
+
+
+def test_a_line_below_the_head_of_a_script_that_is_a_comment_is_not_run() -> None:
+    script = f"#!/bin/bash\n{'echo' + chr(10)}{'# words' + chr(10)}" + "echo more\n" * 40
+    request = 'curl -X POST localhost:8000/v2/models/ensemble/infer -d \'{"text_input": "Hello"}\'\n'
+    found = severities(script + request)
+    assert found and severities(f"{script}# {request}").get("missing-input", "info") == "info"

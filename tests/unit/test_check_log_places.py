@@ -274,6 +274,14 @@ def test_the_answer_of_a_server_is_read_on_a_page(page: str, rule: str, line: in
         "Please help me.\n\n- `log_error`: whether the server logs ERROR level messages\n",
         "# Changes\n\n- [Bug] fixed std::bad_alloc, error #66, which we hit\n",
         "### Describe the bug\n\nIt is slow.\n\n```text\nINFO 01-01 00:00:00 [a.py:1] fine\n```\n",
+        "We hit it.\n\n- **Error**: `CUDA error: out of memory`\n- **Solution**: a smaller batch\n",
+        "> [!Warning] CUDA error: out of memory\n> Take a smaller share, as we have to, too.\n",
+        "    {% if a != b %}\n{{ raise_exception('Conversation roles must alternate user/assistant') }}\n",
+        "We hit it.\n\nQ：AssertionError: Torch not compiled with CUDA enabled\n\nA: take the other build\n",
+        "We hit it on an NPU.\n\nNPU: AssertionError: Torch not compiled with CUDA enabled\n",
+        "I get this error:\n\n"
+        + "".join(f"## Part {number}\n\n{'Words. ' * 150}\n\n" for number in range(12))
+        + "It stops with `ValueError: Following weights were not initialized from checkpoint: a`\n",
     ],
 )
 def test_a_manual_code_and_a_good_log_are_no_failure(page: str) -> None:

@@ -43,8 +43,8 @@ COMMENT = re.compile(r"#[^\n]*")
 TWICE, OR = "should not have multiple", re.compile(r"^[ \t]*#+[ \t]*(?:or|alternative(?:ly)?)\b", re.I | re.M)
 INPUTS, BACKEND = re.compile(r"\binput\s*:?\s*[\[{]"), re.compile(r"^\W*(?:backend|platform)\s*:", re.MULTILINE)
 MORE = re.compile(
-    r"\b(?:rest|others?|more|remaining|omitted|unchanged|same as|etc|excerpts?|snippets?|partial|abridged"
-    r"|relevant|parts? of|sections?|add(?:ed|ing)?|append|edit|modify|change|update|set)\b"
+    r"\b(?:rest|others?|more|remaining|omitted|unchanged|same as|etc|excerpts?|snippets?|partial|abridged|essentials?"
+    r"|relevant|basics?|skeleton|outline|parts? of|sections?|add(?:ed|ing)?|append|edit|modify|change|update|set)\b"
     r"|省略|其他|其余|片段|部分|抜粋|생략|일부",
     re.IGNORECASE,
 )

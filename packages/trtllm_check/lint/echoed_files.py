@@ -10,6 +10,8 @@ from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
 WRITERS = ("echo", "printf")
 SWITCH = re.compile(r"-[neE]+")
 LINES = re.compile(r"(?:%s\\n)+")
+FORMAT = re.compile(r"%(?!%)")
+REMOVERS = ("rm", "cp", "mv", "rsync", "sed", "git")
 BREAK = re.compile(r"\\n")
 
 
@@ -25,11 +27,15 @@ def echoed_files(commands: Sequence[ShellCommand]) -> Iterator[EchoedFile]:
     """The files that ``echo`` and ``printf`` write, as they are in the end; one that anything else writes is not."""
     scripts: dict[tuple[str, str], Script | None] = {}
     for command in commands:
+        if command.words and file_name(command.words[0].text) in REMOVERS:
+            for file, name in [*scripts]:
+                if file == command.file and any(_is_above(word.text, name) for word in command.words[1:]):
+                    scripts[file, name] = None  # what it holds now nobody can tell
         for redirect in command.redirects:
             if redirect.operator not in (">", ">>", ">|") or redirect.target.text.startswith(("/dev/", "&")):
                 continue
             at = (command.file, redirect.target.text)
-            if not command.words or file_name(command.words[0].text) not in WRITERS:
+            if not command.words or file_name(command.words[0].text) not in WRITERS or _is_formatted(command):
                 scripts[at] = None
                 continue
             if redirect.operator != ">>" or at not in scripts:
@@ -40,6 +46,19 @@ def echoed_files(commands: Sequence[ShellCommand]) -> Iterator[EchoedFile]:
     for (file, name), script in scripts.items():
         if script is not None and (text := script.word()).text.strip():
             yield EchoedFile(name, text, file)
+
+
+def _is_formatted(command: ShellCommand) -> bool:
+    """True for ``printf 'name: %s\\n' "$NAME"``, which puts what follows into its first word."""
+    words = [word for word in command.words[1:] if not SWITCH.fullmatch(word.text)]
+    is_print = file_name(command.words[0].text) == "printf" and bool(words)
+    return is_print and FORMAT.search(words[0].text) is not None and not LINES.fullmatch(words[0].text)
+
+
+def _is_above(folder: str, name: str) -> bool:
+    """True for the file itself, and for a folder that it lies in."""
+    folder = folder.rstrip("/*")
+    return len(folder) > 1 and (name == folder or name.startswith(f"{folder}/"))
 
 
 def _lines(command: ShellCommand) -> Iterator[Word]:

@@ -88,6 +88,7 @@ class Origins:
         self.invocations = all_invocations
         self.others = tuple(others)
         self.positions = {id(one): number for number, one in enumerate(all_invocations)}
+        self.paths = {id(one.path): number for number, one in enumerate(self.invocations)}
         self.writers: dict[str, list[int]] = {}
         self.all_stated = all_stated
         self.said: dict[str, dict[DocumentFacts, None]] = {}  # tool -> the different things that its uses say
@@ -119,7 +120,7 @@ class Origins:
 
     def maker(self, reader: Invocation) -> Invocation | None:
         """The last command before ``reader`` that writes the folder it reads; after it if none is before."""
-        own = self.positions.get(id(reader), len(self.invocations))
+        own = self.paths.get(id(reader.path), len(self.invocations))  # also of one with other arguments
         before = after = -1
         for folder in {_folder(text) for text in _inputs(reader)}:
             numbers = self.writers.get(folder, [])

@@ -46,6 +46,7 @@ LISTED = re.compile(
 )
 """``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line; a text may begin within such a list."""
 ITEM = re.compile(r"\#[^\n]*|\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s,\"']+)")
+CALLED = re.compile(r"[A-Za-z_][\w.]*\(")
 BULLET = re.compile(
     r"^[ \t]*(?:\#[^\n]*|-[ \t]+(?:\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s\"'][^\n#]*?))"
     r"[ \t]*(?:\#[^\n]*)?)$",
@@ -96,6 +97,7 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
             words = [word_at(text, start, text[start:end]) for start, end in spans]
             if group == "cut":  # the value of an option that stood above
                 words = [*dropwhile(lambda word: not word.text.startswith("--"), words)]
+            words = _before_calls(words)
             flags = [one for word in words for one in FLAG.findall(word.text)]
             known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
             is_set = "=" in match[0].partition("--")[0]  # of a shell, TOML or a program; of YAML others know more
@@ -105,6 +107,12 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
                 script = Script()
                 script.words([*started_at(words[0], "vllm", "serve", "${MODEL}"), *words])
                 yield from read_inside(script.word(), file)
+
+
+def _before_calls(words: list[Word]) -> list[Word]:
+    """The words in front of a call such as ``str(PORT)``, whose bracket ends the list as it was found."""
+    called = next((number for number, word in enumerate(words) if CALLED.match(word.text)), len(words))
+    return words[: called - 1] if called < len(words) and words[called - 1].text.startswith("--") else words[:called]
 
 
 def served_with(place: Word, file: str, tool: str = "vllm", model: str = HELD_MODEL) -> Iterator[ShellCommand]:

@@ -23,6 +23,7 @@ from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import lines_of, whole_text
+from trtllm_check.releases.vllm import options_of
 
 ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
 IMAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*vllm-openai(?::[\w.+-]+|@sha256:\w+)?(?![\w/])")
@@ -92,8 +93,15 @@ def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
         other = OTHER_IMAGE.search(whole.text, match.end(), end)
         end = other.start() if other is not None else end  # what follows is for another container
         words = _arguments(whole, literals, match.end(), end)
-        if words:
+        if words and _are_of_vllm(words):
             yield [*started_at(words[0], "vllm", "serve"), *words], match[0]
+
+
+def _are_of_vllm(words: Sequence[Word]) -> bool:
+    """True where vLLM's server has one of the options, as written or with dashes: others are another program's."""
+    flags = [word.text.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.text.startswith("--")]
+    known = options_of("serve")
+    return any(flag in known or flag.removeprefix("no-") in known for flag in flags)
 
 
 def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -> list[Word]:

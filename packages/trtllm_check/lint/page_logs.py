@@ -62,6 +62,7 @@ MANUAL = re.compile(
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
     r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
     r"|^#{1,6}[ ][^\n]*\bFAQ\b"
+    r"|^#{1,6}[ ][^\n]*\b(?:what (?:failed|went wrong)|failed attempts|issues (?:and|&) solutions)\b"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|^#{1,6}[ ]*(?:根因|根本原因|原因分析)"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
@@ -91,17 +92,32 @@ TYPED = re.compile(
     re.MULTILINE,
 )
 """A command that stands before its output: after a prompt, as the first line, or below an empty one with an option."""
+RUNS = re.compile(rf"^[ \t>$#]*(?:{STARTED})", re.MULTILINE)
+"""What a longer page lets somebody run; without it, the page is about what may happen."""
 STATEMENT = re.compile(r"[ \t]*(?:from|import|def|class|return|with|for|if)\b|[ \t]*[\w.]+ ?= ?\S|[ \t]*[\w.-]+:[ \t]")
 NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 NAMED_ERROR = re.compile(
     r"\s*(?:[-*+]|\d+\.)\s+\W*(?:errors?|logs?|message|output|exception|result|报错|错误)\W*:", re.IGNORECASE
 )
+SOLVED = re.compile(
+    r"\s*(?:[-*+]|\d+\.)\s+\W*(?:solution|fix|resolution|workaround|solved|resolved|解决\w*|해결|対処)\b[^\n:：]{0,12}[:：]",
+    re.IGNORECASE,
+)
+"""The next point of a list, that says what mended the failure of the point before it."""
+TEMPLATE = re.compile(r"\{%-?\s|\{\{-?\s")  # of Jinja, which may raise what a log would tell
+CALLOUT = re.compile(r"\s*>?\s*\[!\w+\]")
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
 RAISED = re.compile(r"\w(?:Error|Exception)`?: \S")
-QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.]", re.MULTILINE) for one in "QA")
+QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.：]", re.MULTILINE) for one in "QA")
 ADVISED = re.compile(r"\bto (?:avoid|prevent|fix|solve|resolve|get rid of) (?:the |an? |this )?`", re.IGNORECASE)
 NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
+ISSUE = re.compile(
+    r"describe the (?:bug|issue)|your current environment|system info|steps to reproduce|who can help|^Traceback",
+    re.I | re.M,
+)
+SECTION = re.compile(r"^#{1,4}[ ]+\S", re.MULTILINE)
+BOOK, SECTIONS = 10_000, 12
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
 LONGEST_NOTE = 2_500  # characters of what somebody jots down of a failure
@@ -137,9 +153,14 @@ def read_page(text: str) -> list[Finding]:
     if QUESTION.search(text) and ANSWER.search(text):
         return []  # what people ask
     found = []
-    if REPORT.search(text) or STAMPED.search(text):
+    is_a_book = _is_a_book(text)
+    if (REPORT.search(text) and not is_a_book) or STAMPED.search(text):
         found = read_log(_only_logs(text))
-    elif TROUBLE.search(text) and (len(text) <= LONGEST_NOTE or not EXPLAINED.search(text)):
+    elif (
+        not is_a_book
+        and TROUBLE.search(text)
+        and (len(text) <= LONGEST_NOTE or not (_is_of_words(text) or EXPLAINED.search(text)))
+    ):
         found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub(_kept, text)))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
@@ -150,6 +171,18 @@ def read_page(text: str) -> list[Finding]:
 
 def _kept(match: re.Match[str]) -> str:
     return match["short"] or match["alone"] or ""
+
+
+def _is_of_words(text: str) -> bool:
+    """True for a page with headings that lets nobody run a thing."""
+    return SECTION.search(text) is not None and RUNS.search(text) is None
+
+
+def _is_a_book(text: str) -> bool:
+    """True for a long page of many sections, in which somebody also tells what went wrong once."""
+    if len(text) < BOOK or ISSUE.search(text):
+        return False
+    return len(SECTION.findall(text)) >= SECTIONS
 
 
 def _read_title(text: str) -> list[Finding]:
@@ -194,7 +227,8 @@ def _only_logs(text: str) -> str:
     block: list[str] = []
     opened = ""
     code = False
-    for line in text.split("\n"):
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
         fence = FENCE.match(line)
         if fence and not opened:
             opened, code = fence[1], fence[2].lower() in CODE_LANGUAGES
@@ -209,10 +243,18 @@ def _only_logs(text: str) -> str:
             if line.lstrip().startswith("|") and not RAISED.search(line):
                 kept.append("")  # a row of a table, which lists what may happen
                 continue
+            if CALLOUT.match(line) or TEMPLATE.search(line) or _is_solved(lines, number):
+                kept.append("")
+                continue
             is_title = (HEADED.match(line) is not None and not ASKED.search(line)) or NAMED.match(line) is not None
             is_title = is_title or ADVISED.search(line) is not None
             kept.append(said if _is_output(said) and not is_title else "")
     return "\n".join([*kept, *_if_log(block, code)])
+
+
+def _is_solved(lines: list[str], number: int) -> bool:
+    """True for an error in a list whose next point tells the solution."""
+    return NAMED_ERROR.match(lines[number]) is not None and any(map(SOLVED.match, lines[number + 1 : number + 3]))
 
 
 def _is_output(line: str) -> bool:
@@ -228,6 +270,8 @@ def _is_output(line: str) -> bool:
 
 def _if_log(block: list[str], code: bool) -> list[str]:
     """A fenced block, or as many empty lines."""
+    if any(map(TEMPLATE.search, block)):
+        return [""] * len(block)
     if len(block) <= LONGEST_ANSWER and any(map(ANSWERED.search, block)):
         return block
     tells = any(EXCEPTION.match(line.strip()) or PLAIN_ERROR.search(line) or "enied" in line for line in block)

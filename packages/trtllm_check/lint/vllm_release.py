@@ -46,6 +46,13 @@ TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
     (4, re.compile(rf"\bvllm[\w+-]*?[_+:-]{VERSION}[\w.+-]*?\.(?:sif|sqsh|simg)\b", ANY)),
     (4, re.compile(rf"\bvllm-openai@sha256:\w+[ \t]*#[ \t]*{VERSION}", ANY)),
     (4, re.compile(rf"\bhelm (?:install|upgrade)[^\n]*\bvllm\b[^\n]*--set[ =][\w.]*\btag={VERSION}(?=\s|$)")),
+    (
+        4,
+        re.compile(
+            rf"\bimage:[ ]*[\"']?(?:docker\.io/)?vllm/vllm-openai[\"']?[ ]*\n[ \t]*version:[ ]*[\"']?{VERSION}",
+            ANY,
+        ),
+    ),
     (3, re.compile(rf"^[ \t>|]*\**vLLM(?:[ ]version)?\**[ \t]*\|[ \t]*{VERSION}[ \t]*\|", EACH_LINE)),
     (3, re.compile(rf"\bconda activate [\w-]*?vllm[-_]{VERSION}", ANY)),
     (4, re.compile(rf"{VARIABLE}{VERSION}", EACH_LINE)),

@@ -49,16 +49,21 @@ RESOURCES = {
 BODIES = {"ProductionVariants": "create_endpoint_config", "PrimaryContainer": "create_model"}
 ABOUT = ("sagemaker", "boto3", "djl-inference", "image_uris.")
 DEEPEST = 8
+ANYTHING = ("Exception", "ValueError")
 CHANGERS = ("update", "setdefault", "append", "extend", "insert", "pop")
 
 
 class AwsCall(NamedTuple):
-    """One call or resource; ``name`` as boto3 calls it where it has one; ``maker``: what it is written in."""
+    """One call or resource; ``name`` as boto3 calls it where it has one; ``maker``: what it is written in.
+
+    ``caught``: it stands in a ``try`` that goes on, whatever it raises.
+    """
 
     name: str
     settings: Setting
     file: str = ""
     maker: Literal["python", "template", "terraform", "cli"] = "python"
+    caught: bool = False
 
 
 def aws_calls(
@@ -76,6 +81,7 @@ def aws_calls(
         if one.asname
     }
     is_core = CORE.search(text) is not None
+    caught = {id(one) for one in _caught(tree)}
     for written in ast.walk(tree):
         if not isinstance(written, ast.Call):
             continue
@@ -92,7 +98,19 @@ def aws_calls(
                 if one.arg and not (of_core and one.arg in CORE_SESSION)
             )
             more = tuple(("<<", _rest(one.value, place)) for one in node.keywords if one.arg is None)
-            yield AwsCall(name, Setting("table", "", Word(name, *place(node)), (*items, *more)))
+            yield AwsCall(
+                name, Setting("table", "", Word(name, *place(node)), (*items, *more)), caught=id(written) in caught
+            )
+
+
+def _caught(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes of a ``try`` that catches everything, and raises nothing again."""
+    for node in (one for one in ast.walk(tree) if isinstance(one, ast.Try)):
+        for one in node.handlers:
+            kinds = ast.unparse(one.type) if one.type else ANYTHING[0]
+            raises = any(isinstance(inner, ast.Raise) for statement in one.body for inner in ast.walk(statement))
+            if any(kind in kinds for kind in ANYTHING) and not raises:
+                yield from (inner for statement in node.body for inner in ast.walk(statement))
 
 
 def _of_core(node: ast.Call) -> str:

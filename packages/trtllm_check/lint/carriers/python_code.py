@@ -208,9 +208,9 @@ class _Reader(PythonWords):
 
     def note(self, node: ast.AST) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                self.docstrings.add(id(first.value))
+            for one in node.body:  # the first is a docstring, the others are comments
+                if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
+                    self.docstrings.add(id(one.value))
 
     def command(self, node: ast.AST, script: Script) -> None:
         if isinstance(node, ast.List | ast.BinOp | ast.Tuple) and id(node) not in self.done:

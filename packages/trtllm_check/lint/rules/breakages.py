@@ -9,7 +9,7 @@ from packaging.version import Version
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, is_typed, requirements
-from trtllm_check.lint.shell.words import are_branches
+from trtllm_check.lint.shell.words import are_branches, lines_of
 from trtllm_check.lint.solving import disjoint
 from trtllm_check.releases.packages import as_version, needs_of, takes
 
@@ -17,6 +17,7 @@ HUB = "huggingface-hub"
 FAMILY = "breakages"
 # What may bound a package without naming it here: a file of constraints, a lock.
 LOCKED = re.compile(r"--constraint|\s-c\s|--frozen|--locked|--no-deps|\.lock\b|pip-compile|constraint-dependencies")
+ANOTHER_IMAGE = re.compile(r"\bImage\.(?:debian_slim|from_\w+|micromamba)\(|^ImageSpec\(")
 # A page with a log is no installation to come.
 LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisfied")
 
@@ -53,10 +54,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _apart(document: Document, one: Requirement, other: Requirement) -> bool:
-    """True for the two branches of an ``if`` of a shell, of which one runs."""
+    """True for the two branches of an ``if`` of a shell, of which one runs, and for two images of a program."""
     if one.pip is None or other.pip is None or one.pip is other.pip:
         return False
-    return are_branches(dict(document.texts).get(one.pip.command.file, ""), one.word.line, other.word.line)
+    text = dict(document.texts).get(one.pip.command.file, "")
+    between = lines_of(text)[min(one.word.line, other.word.line) : max(one.word.line, other.word.line)]
+    return are_branches(text, one.word.line, other.word.line) or any(map(ANOTHER_IMAGE.search, between))
 
 
 def _same(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of, word_at
 
 # Lines of one command, and one with further arguments alone that no backslash joins to them.
@@ -17,6 +18,7 @@ ARGUMENTS_ALONE = re.compile(
 TEMPLATE = re.compile(r"\{%-?\s")
 OPENED = re.compile(r"<<-?[ ]?(?P<mark>[A-Za-z_]\w*)[ \t]*(?:>\s*\S+[ \t]*)?$", re.MULTILINE)
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
+COLUMNS = re.compile(r"\S.*[ ]{4,}$")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ ]+(?=[^\n`]*[^\W\d_]{2,} [^\W\d_]{2,})[^\n]*:[ \t]*$")
 
 
@@ -33,6 +35,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         seen.add(id(command))
         if command.cuts and _is_made(dict(document.texts).get(command.file, ""), command):
+            continue
+        if command.cuts and _is_of_a_table(command, invocation, texts.get(command.file, "")):
+            continue
+        if command.cuts and _is_wrapped(command, texts.get(command.file, "")):
             continue
         swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
         ends = [cut for cut in command.cuts if not cut.text.strip()]
@@ -57,6 +63,23 @@ def _is_of_a_list(command: ShellCommand, text: str) -> bool:
     lines = lines_of(text)
     above = ITEM.match(lines[command.line - 2]) if 1 < command.line <= len(lines) else None
     return above is not None and len(lines[command.line - 1]) > len(lines[command.line - 1].lstrip()) > 0
+
+
+def _is_of_a_table(command: ShellCommand, invocation: Invocation, text: str) -> bool:
+    """True for a tool in the second column of a drawing, behind words and many blanks."""
+    lines = lines_of(text)
+    line = lines[command.line - 1] if 0 < command.line <= len(lines) else ""
+    return invocation.path.line == command.line and COLUMNS.search(line[: invocation.path.column - 1]) is not None
+
+
+def _is_wrapped(command: ShellCommand, text: str) -> bool:
+    """True for code within a sentence that goes over the end of a line: "it is `vllm serve x\\n--port 1`"."""
+    lines = lines_of(text)
+    if not 0 < command.line <= len(lines):
+        return False
+    before = lines[command.line - 1][: command.words[0].column - 1] if command.words else ""
+    behind = lines[command.end_line - 1] if command.end_line <= len(lines) else ""
+    return before.count("`") % 2 == 1 and "``" not in before and "`" in behind
 
 
 def _arguments_alone(text: str, file: str) -> Iterator[Draft]:

@@ -130,6 +130,8 @@ def _arguments(document: Document, release: str) -> Iterator[Draft]:
             if name in _variables() or re.search(rf"\$\(?\{{?{name}\b", text):
                 continue
             option = f"--{argument.replace('_', '-')}"
+            if any(option in given.text.replace("_", "-") for given in box.words):
+                continue  # the command says it
             yield from drafts(
                 release, "variable-unknown", word, form="argument", file=box.file, name=name, instead=option
             )

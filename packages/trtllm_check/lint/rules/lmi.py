@@ -273,5 +273,5 @@ def _variable(name: str, value: Word, images: tuple[str, ...], batch: str, *, na
 def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "", *, named: bool) -> Draft:
     rule = RULES[finding.kind]
     guessed = finding.kind == "refused" and not named and ENGINE_CHOICE.search(message) is not None
-    severity = "warning" if guessed else finding.severity
+    severity = "info" if finding.kind == "undocumented" else "warning" if guessed else finding.severity
     return Draft(rule, severity, place, message, finding.why, finding.source, action=finding.fix, file=file)

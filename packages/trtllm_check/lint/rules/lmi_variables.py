@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules import lmi_keys as written_keys
 from trtllm_check.lint.rules.lmi_images import image_of
 from trtllm_check.lint.rules.lmi_keys import PREFIX, right_prefix
 from trtllm_check.lint.rules.vllm import engine_arguments
@@ -59,6 +60,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     said = set(_ignored(document, platform)) if document.lmi_environment else set()
+    gone = {draft.place.line for draft in written_keys.check(document, platform)} if document.lmi_environment else set()
     for file, text in document.texts:
         if (OPTION not in text and MODEL not in text) or OWN.search(text):
             continue
@@ -68,7 +70,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             options = [one for one in block if one.name.startswith(OPTION)]
             if not is_tgi and not is_vllm and (options or (is_lmi and MODEL in names)):
                 for draft in _beside(text, file, block, release):
-                    if draft.place.text not in said:
+                    if draft.place.text not in said and draft.place.line not in gone:
                         yield draft
             elif options and not is_lmi and is_tgi != is_vllm and _is_known(options[0].name):
                 known: dict[str, Any] = {"name": options[0].name, "what": "TGI" if is_tgi else "vLLM"}

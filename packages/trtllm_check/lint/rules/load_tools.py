@@ -64,7 +64,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.of(LOCUST):
         yield from _renamed(one, whole, release)
     for one in document.of("perf_analyzer"):
-        if one.has("-i") or not hides_options(one):
+        is_of_triton = one.value("--service-kind") in (None, "triton")  # OpenAI's and others speak one protocol each
+        if is_of_triton and (one.has("-i") or not hides_options(one)):
             yield from _protocol(one, one.value("-i") or "http", release)
 
 

@@ -191,6 +191,8 @@ def _versions(layout: Layout, platform: Platform) -> Iterator[Draft]:
         elif held is not None:
             known = {"model": name, "found": posixpath.basename(held.text) or "its file"}
             yield from _draft(layout, held, platform, "file without a version", **known)
+        elif name == "ensemble" and "/all_models/" in f"/{model}":
+            continue  # the backend's own templates, of which a page draws what matters
         elif some and not any(path in layout.folders for path in inside):
             yield from _draft(layout, layout.files[posixpath.join(model, CONFIG)], platform, "no version", model=name)
 

@@ -44,6 +44,7 @@ FRONTENDS = re.compile(
     re.IGNORECASE,
 )
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
+OLLAMA = 11434
 TRITON = ("tritonserver", "launch_triton_server.py")
 BASES = ("base_url", "openai_api_base", "api_base")
 
@@ -160,6 +161,7 @@ def _request(page: Page, request: WrittenRequest, release: str) -> Iterator[Draf
     ports = page.ports or {one.port for one in page.servers}
     is_plain = page.has_plain_server and path.startswith("/generate")
     is_other = target.port is not None and target.port not in ports and path.startswith(("/generate", "/api/"))
+    is_other = is_other or (target.port == OLLAMA and path.startswith("/api/"))  # its own port, on whatever page
     if instead and request.fields is not None and not is_plain and not is_other:
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     if target.port is None or target.port in ports:  # else a router's, with names of its own

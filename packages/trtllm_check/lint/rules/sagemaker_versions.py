@@ -51,7 +51,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     texts = dict(document.texts)
     for call in document.aws_calls:
-        if call.name == RETRIEVE and MODULE in texts.get(call.file, MODULE):
+        if call.name == RETRIEVE and not call.caught and MODULE in texts.get(call.file, MODULE):
             yield from _retrieved(call, release)
         elif call.name == LLM_URI:
             yield from _of_tgi(call, texts.get(call.file, ""), release)

@@ -21,6 +21,7 @@ OF_A_TEMPLATE = re.compile(  # as the reader writes {{ .Values.name }} and {{ if
     r"(?:\w+_)?(?:Values|Release|Chart)_|(?:if|with|range|include|secrets|vars|inputs|matrix|steps)_"
 )
 ARRAY = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)\+?=\(")
+OF_JQ = ("--arg", "--argjson", "--slurpfile", "--rawfile")  # name a variable of its own
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
 BEFORE_IMAGE = (
     "--gpus",
@@ -149,6 +150,10 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
         for word in (*command.assignments, *command.words[1:])
         if "=" in word.text
     }
+    for command in document.commands:
+        for before, word in pairwise(command.words):
+            if before.text in OF_JQ:
+                set_.add(word.text)
     for place, file in _texts(document):
         for match in VARIABLE.finditer(place.text):
             if match["name"] in set_ or OF_A_TEMPLATE.match(match["name"]):

@@ -35,8 +35,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     texts = dict(document.texts)
     is_asked = cache(lambda text: "'$" in text and REPLACED.search(text) is None)  # of a whole text, once
     for one in document.invocations:
-        yield from _curled(one, release)
         text = texts.get(one.command.file, "")
+        yield from _curled(one, text, release)
         if one.tool == "vllm" and not one.command.image and not one.command.inside and is_asked(text):
             yield from _single(one, text, release)
     for command in document.commands:
@@ -48,12 +48,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _pattern(command, tool, texts.get(command.file, ""), release)
 
 
-def _curled(one: Invocation, release: str) -> Iterator[Draft]:
+def _curled(one: Invocation, text: str, release: str) -> Iterator[Draft]:
     """``--hf-overrides ‘{...}’``."""
     if one.tool not in QUOTED_PROGRAMS:
         return
     word = next((word for word in one.arguments if CURLED.match(word.text)), None)
-    if word is not None:
+    if word is not None and "`#" not in "".join(lines_of(text)[word.line - 1 : word.line]):  # of a comment in a command
         known: dict[str, Any] = {"word": word.text if len(word.text) < 40 else f"{word.text[:36]} ..."}
         yield from drafts(release, RULE, word, file=one.command.file, **known)
 

@@ -56,6 +56,11 @@ STARTS_WITH = re.compile(
     r"|mpirun)\b)[^\n]*(?<!\\)\n(?P<line>[ \t]*\\[ \t]+-[^\n]*)",
     re.MULTILINE,
 )
+NEEDS_NO_MORE = frozenset({"git-lfs", "sudo", "unzip", "net-tools", "nano", "less", "make"})
+"""Packages that bring no other along, git-lfs where git is already: apt-get does not ask then."""
+USES_GIT = re.compile(
+    r"(?<![\w./-])git (?:-C \S+ )?(?:clone|config|fetch|pull|checkout)\b|[ \t]git(?=[ \t\\]|$)", re.MULTILINE
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -89,7 +94,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.invocations:
         if one.tool == "vllm":
             yield from _apart(one, release)
-        yield from _unanswered(one, release)
+        yield from _unanswered(one, texts.get(one.command.file, ""), release)
         yield from _archive(one, release)
         if one.tool == "git":
             for word in one.positional:
@@ -191,13 +196,18 @@ def _archive(invocation: Invocation, release: str) -> Iterator[Draft]:
             yield from drafts(release, "package-file", word, form="of pip", file=invocation.command.file, **known)
 
 
-def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:
+def _unanswered(invocation: Invocation, text: str, release: str) -> Iterator[Draft]:
     """``apt-get install`` without -y, where nobody answers."""
     words = invocation.positional
     if invocation.tool != "apt-get" or not words or words[0].text != "install" or not invocation.command.image:
         return
     if words[1:] and all(word.text.endswith(".deb") for word in words[1:]):
         return  # a file that may need nothing more, as a repository's key does
+    asked = {word.text for word in words[1:]}
+    if asked and asked <= NEEDS_NO_MORE:
+        before = "\n".join(lines_of(text)[: words[0].line - 1])
+        if "git-lfs" not in asked or USES_GIT.search(before):
+            return
     if not any(
         re.fullmatch(r"-\w*y\w*|--yes|--assume-yes|-qq|-\w*s\w*", one.flag) for one in invocation.given if one.flag
     ):

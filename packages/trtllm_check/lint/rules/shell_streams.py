@@ -12,6 +12,7 @@ ORDER = re.compile(
     r"2>&1[ \t]+1?(?P<sign>>>?)[ \t]*(?P<file>(?!/dev/null)[\w./${}~\"'-]*[\w}\"'])[ \t]*(?:&(?![&>])|;|&&|$|\))"
 )
 CAPTURED = re.compile(r"\$\(|`|\|")
+DATA = re.compile(r"\.(?:jsonl?|csv|tsv|ya?ml|xml|html?|md|pbtxt|properties)[\"']?$")  # which a traceback would spoil
 BRACE = re.compile(r"(?<![\w$\\{])\{\$(?P<name>[A-Za-z_]\w*)(?P<rest>:?[-=?+][^{}\n]*)\}(?!\})")
 OTHER_LANGUAGE = re.compile(r"\bf[\"'][^\"'\n]*$|<\?php|\{%|\{\{")
 
@@ -29,7 +30,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         line = found[at - 1]
         match = ORDER.search(line) if "2>&1" in line else None
-        if match is not None and not CAPTURED.search(line[: match.start()]):
+        if match and not DATA.search(match["file"]) and not CAPTURED.search(line[: match.start()]):
             seen.add((command.file, at))
             known: dict[str, Any] = {"target": match["file"], "right": f"{match['sign']} {match['file']} 2>&1"}
             place = word_at(texts[command.file], sum(len(one) + 1 for one in found[: at - 1]) + match.start(), "2>&1")

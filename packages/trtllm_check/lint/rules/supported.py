@@ -157,11 +157,16 @@ def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
     if not texts or any(OWN_CODE.search(text) for _, text in document.texts):
         return
     said: set[str] = set()
+    lines = {
+        (one.file, number) for one in document.commands for number in range(one.line, one.end_line + 1)
+    }  # of tools, which load models in ways of their own
     for file, text in texts:
         for match in REPOSITORY.finditer(text):
             if match[1] not in said:
                 said.add(match[1])
                 line = text.count("\n", 0, match.start()) + 1
+                if (file, line) in lines:
+                    continue
                 place = Word(match[1], line, match.start(1) - text.rfind("\n", 0, match.start(1)))
                 yield from _unknown_class(match[1], named_model(match[1]), place, file, document, platform)
 

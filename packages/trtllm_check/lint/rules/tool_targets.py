@@ -11,12 +11,18 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.openai_page import PORT, Page, is_of_another, page_of
 from trtllm_check.lint.rules.served import VLLM
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 
 BENCH = ("vllm", "benchmark_serving.py")
 OTHERS = {"genai-perf": ("--url", "-u"), "aiperf": ("--url", "-u"), "guidellm": ("--target",)}
 KIND, OPENAI = "--endpoint-type", ("chat", "completions", "embeddings")
 ARGUMENT = re.compile(r"(?P<name>model|base_url)=(?P<value>[^,\s]+)")
+INSIDE = re.compile(
+    r"\b(?:enter|inside|within|into|attach to)\b[^\n.]{0,20}\b\w*(?:ntainer|pod)\b"
+    r"|\bexec\b[^\n]* -(?:it|ti)\b|进入[^\n]{0,8}容器",
+    re.IGNORECASE,
+)
+ABOVE = 12  # lines
 LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
 
 
@@ -37,7 +43,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if page.has_proxy or page.has_open_port or page.has_other_servers or not page.ports:
         return
     for target in (*_benches(document), *_tools(document), *_evaluations(document)):
-        if target.one.image:
+        if target.one.image or _is_inside(document, target):
             continue
         if target.port in page.ports:
             yield from _model(page, target, release)
@@ -46,6 +52,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if not page.mentions_port(target.port, (command.file, command.line, command.end_line)):
                 known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}
                 yield from drafts(release, "wrong-port", target.place, form="OpenAI", invocation=target.one, **known)
+
+
+def _is_inside(document: Document, target: _Target) -> bool:
+    """True where the page says above the command to go into the container: the port of the host is none there."""
+    command = target.one.command
+    lines = lines_of(dict(document.texts).get(command.file, ""))
+    return any(map(INSIDE.search, lines[max(command.line - 1 - ABOVE, 0) : command.line - 1]))
 
 
 def _number(text: str | None) -> int | None:

@@ -153,7 +153,7 @@ def _model(config: ConfigFile) -> Model | None:
         message = read_config(config.text)
     except ConfigError:
         return None
-    backend = message.text("backend")
+    backend = message.text("backend") or message.text("platform")
     if not config.model or any("$" in one for one in (config.model, backend)):
         return None
     inputs, outputs = _declared(message, "input"), _declared(message, "output")

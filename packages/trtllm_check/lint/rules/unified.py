@@ -11,6 +11,8 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.pasted import is_of_another_section
+from trtllm_check.lint.shell.words import Word
 
 RULE = "checkpoint-of-hugging-face"
 BUILD = "trtllm-build"
@@ -37,6 +39,7 @@ DESCRIBED = re.compile(
     re.IGNORECASE,
 )
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?")
+LINE = re.compile(r"line (\d+) ")
 CLONE_WORDS = 2  # clone and the address
 
 
@@ -55,9 +58,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 how = f"{word.text} is a repository of the hub"
             if how and not is_open(word.text):
                 yield from drafts(platform.release.name, RULE, word, invocation=build, how=how)
+            elif how and _is_set_anew(word, how, dict(document.texts).get(build.command.file, "")):
+                continue
             elif folder not in written and (how := how or _described(document, word.text)):
                 for draft in drafts(platform.release.name, RULE, word, invocation=build, how=how):
                     yield draft._replace(severity="warning")  # another value may be in the variable by then
+
+
+def _is_set_anew(word: Word, how: str, text: str) -> bool:
+    """True for a variable that the reader sets, where another section of the page speaks of it, too."""
+    variable, line = VARIABLE.fullmatch(word.text), LINE.match(how)
+    if variable is None or line is None or re.search(rf"(?<![\w$]){variable['name']}=", text):
+        return False
+    return is_of_another_section(text, int(line[1]), word.line)
 
 
 def _is_of_the_hub(name: str) -> bool:

@@ -37,6 +37,7 @@ CLASS_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 SHOWN = 60
 MARKS = re.compile(r"[-_.]")
 NEAR = 0.8
+MODULE, MODULE_WITH_A_WORD = "vllm.entrypoints", "0.9.1"  # from here on it takes the model as a word, too
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
 
@@ -94,7 +95,7 @@ def _option(
         return
     kinds = kinds_of(changes or negated or Changes(()), told)
     if kinds & (SWITCHES | {"boolean"}) and kinds <= SWITCHES | {"boolean"}:
-        yield from _switch(serve, given, kinds, release)
+        yield from _switch(serve, given, kinds, told, release)
         return
     if changes is None:
         return
@@ -274,12 +275,20 @@ def _number(serve: Invocation, given: Given, value: Word, number: re.Pattern[str
         yield from _say(serve, given, value, "number", release)
 
 
-def _switch(serve: Invocation, given: Given, kinds: frozenset[str], release: str) -> Iterator[Draft]:
+def _switch(serve: Invocation, given: Given, kinds: frozenset[str], told: Release, release: str) -> Iterator[Draft]:
     """``--trust-remote-code true``; a word behind a switch that is none of these may be the model."""
     value = given.values[0] if given.values else None
     if value is None or not TEXTS.fullmatch(value.text) or kinds == {"boolean"}:
         return
     form = "switch, not certain" if "boolean" in kinds else "switch"
+    is_free = told is None or Version(told.written) >= Version(MODULE_WITH_A_WORD)
+    if (
+        form == "switch"
+        and is_free
+        and serve.path.text.startswith(MODULE)
+        and all(one == value for one in serve.positional)
+    ):
+        form = "switch of the module"
     is_off = OFF.fullmatch(value.text) is not None
     edits: tuple[Edit, ...] = (Drop(given.name),) if is_off else (Drop(given.name), Put(given.name))
     instead = f"--no-{given.name.removeprefix('--')}, or leave it out" if is_off else f"{given.name} alone"

@@ -20,6 +20,7 @@ WHEEL = re.compile(
     r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>\d[\w.]*)(?:(?:\+|%2[Bb])(?P<local>[\w.]+))?(?:-\d+)?"
     r"-(?P<python>(?:cp|py)\d+(?:\.(?:cp|py)\d+)*)-(?P<abi>\w+)-[\w.]+\.whl"
 )
+ENVIRONMENT = re.compile(r"(?:-m venv|virtualenv|uv venv|conda create (?:-n|--name))[ ]+(?:-\S+[ ]+)*([\w./${}~-]+)")
 PRINTED = re.compile(r"(?:Downloading|Using cached|Collecting|Obtaining|Requirement already|Created wheel)\b")
 LOCAL_TORCH = re.compile(r"torch(?P<torch>\d\.?\d{1,2})")
 LOCAL_CUDA = re.compile(r"cu(?P<cuda>\d{2,3})")
@@ -53,7 +54,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return _torch([one for one in wanted if _is_beside(one, file)]) or of_an_index
 
     for file, text in document.texts:
-        torch = torch_of(file)
+        torch = torch_of(file) if len(set(ENVIRONMENT.findall(text))) <= 1 else None  # which of them, nobody tells
         for match in WHEEL.finditer(text) if ".whl" in text else ():
             if not _is_comment(text, match.start()) and not _is_printed(text, match.start()):
                 yield from _wheel(document, match, file, text, torch, release)
