@@ -26,6 +26,7 @@ from trtllm_check.lint.shell.words import lines_of, whole_text
 
 ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
 IMAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*vllm-openai(?::[\w.+-]+|@sha256:\w+)?(?![\w/])")
+REMARKED = re.compile(r"^[ \t]*(?:#|//)[^\n]*\Z", re.MULTILINE)
 REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=\[]", re.IGNORECASE)
 BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"'])(?P<line>serve [^\"'\n]+)(?P=quote)")
 """``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
@@ -82,7 +83,7 @@ def _is_mention(found: Word, text: str) -> bool:
 
 def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
     """vLLM's image by its name, and the words that its entry point gets."""
-    found = list(IMAGE.finditer(whole.text))
+    found = [match for match in IMAGE.finditer(whole.text) if not _is_remark(whole.text, match.start())]
     literals = literals_of(whole) if found else []
     if not is_program(whole.text):  # of prose, backquotes mark a word of code
         literals = [one for one in literals if whole.text[one.start] != "`"]
@@ -91,6 +92,11 @@ def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
         words = _arguments(whole, literals, match.end(), end)
         if words:
             yield [*started_at(words[0], "vllm", "serve"), *words], match[0]
+
+
+def _is_remark(text: str, start: int) -> bool:
+    """True for an image that only a comment names."""
+    return REMARKED.match(text, text.rfind("\n", 0, start) + 1, start) is not None
 
 
 def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -> list[Word]:

@@ -77,9 +77,12 @@ EXPLAINED = re.compile(
 )
 """A page that says itself what mends the failure that it tells of."""
 WITHIN_WORDS = re.compile(
-    r"`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+    r"`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?:(?<=[^\W\d_] )|(?<=[a-z][.)] )|(?<=\w\)\. ))"
+    r"(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
 )
 """A failure that a sentence of a document names."""
+COLLECTED = re.compile(r"^#{1,4}[ ][^\n]*\b[Ii]ssue #", re.MULTILINE)
+"""One of several reports that somebody gathered in a file."""
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
     rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})"
@@ -99,6 +102,7 @@ QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.]", re.MULTILIN
 NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
+OF_A_GUIDE = 3  # failures that a page tells with what mends them
 LONGEST_NOTE = 2_500  # characters of what somebody jots down of a failure
 SHORT_REPORT = 2_000
 LONGEST_PAGE = 300_000  # characters: nobody writes a longer report
@@ -129,8 +133,10 @@ def read_page(text: str) -> list[Finding]:
     """
     if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
-    if QUESTION.search(text) and ANSWER.search(text):
+    if (QUESTION.search(text) and ANSWER.search(text)) or len(COLLECTED.findall(text)) > 1:
         return []  # what people ask
+    if len(text) > LONGEST_NOTE and len(EXPLAINED.findall(text)) >= OF_A_GUIDE:
+        return []
     found = []
     if REPORT.search(text) or STAMPED.search(text):
         found = read_log(_only_logs(text))
