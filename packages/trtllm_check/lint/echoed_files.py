@@ -25,6 +25,9 @@ def echoed_files(commands: Sequence[ShellCommand]) -> Iterator[EchoedFile]:
     """The files that ``echo`` and ``printf`` write, as they are in the end; one that anything else writes is not."""
     scripts: dict[tuple[str, str], Script | None] = {}
     for command in commands:
+        words = [word.text for word in command.words]
+        if words[:1] == ["sed"] and any(word.startswith(("-i", "--in-place")) for word in words):
+            scripts |= dict.fromkeys((command.file, word) for word in words[1:])
         for redirect in command.redirects:
             if redirect.operator not in (">", ">>", ">|") or redirect.target.text.startswith(("/dev/", "&")):
                 continue

@@ -42,6 +42,8 @@ OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
 GIVEN = re.compile(r"^\s*[\w.-]+\s*=\s*\Z|(?:arg|command|cmd|exec)\w*[\"']?\s*(?:[:=(,]|=>)[^\"'`\n]*\Z", re.IGNORECASE)
 CHOICE = re.compile(r"\s*(?:if\b|\?)")
 PROGRAM = re.compile(r"^(?:\S*/)?(?:python[\d.]*|(?:ba)?sh)$|\.(?:py|sh)$")
+NEXT_IN_PYTHON = re.compile(rf"(?:{NEXT.pattern})(?:[\w.]+,\s*)*[fFrR]{{0,2}}")  # f"--namespace={name}"
+CLIENTS = frozenset({"kubectl", "oc", "helm", "kind", "minikube", "aws", "gcloud", "az", "git", "ssh", "scp", "curl"})
 REACH = 2_000  # characters between the image and the last of its arguments
 ENOUGH = 2  # words of a list that is one of arguments
 LONGEST = 400_000
@@ -132,6 +134,7 @@ def _is_given(text: str, one: Literal) -> bool:
 def _is_of_a_program(text: str, literals: Sequence[Literal], number: int) -> bool:
     """True for an option of a script that the list begins with: ``["python3", "serve.py", "--config", ...]``."""
     first = number
-    while first and NEXT.fullmatch(text, literals[first - 1].end, literals[first].start):
+    while first and NEXT_IN_PYTHON.fullmatch(text, literals[first - 1].end, literals[first].start):
         first -= 1
-    return any(PROGRAM.search(one.value.text) for one in literals[first:number])
+    words = [one.value.text for one in literals[first:number]]
+    return any(map(PROGRAM.search, words)) or (bool(words) and words[0] in CLIENTS)

@@ -4,7 +4,16 @@ import re
 
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log, trouble
-from trtllm_check.lint.logs import known_line, read_known, read_log, read_question, read_sign, tells_a_failure
+from trtllm_check.lint.logs import (
+    UNEXPLAINED,
+    known_line,
+    read_known,
+    read_log,
+    read_question,
+    read_sign,
+    since_the_start,
+    tells_a_failure,
+)
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
@@ -60,8 +69,10 @@ MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
-    r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
-    r"|^#{1,6}[ ][^\n]*\bFAQ\b"
+    r"|^\W*(?:root cause|analysis|interpretation|explanation|learnings?|lessons? learned|prevention|post-?mortem"
+    r"|resolution)\b[^\n:*]{0,12}[:*]"
+    r"|^#{1,6}[ ][^\n]*\bFAQ\b|\bsafely ignored?\b"
+    r"|^if [^\n]{0,60}\b(?:says|prints|shows|reports|fails with)[^\n]{0,20}:[ ]*$"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|^(?:[#>*]+[ ]*)?Q\d*[:.][^\n]*\n+(?:\*\*)?A\d*[:.]|\bthì nguyên nhân\b|\bcách (?:khắc phục|sửa)\b"
@@ -81,6 +92,11 @@ WITHIN_WORDS = re.compile(
     r"(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
 )
 """A failure that a sentence of a document names."""
+PARTS = re.compile(r"^#{1,3}[ ]\S", re.MULTILINE)
+FORM = re.compile(
+    r"describe the|your current environment|system info|to reproduce|expected behaviou?r|who can help|\[bug\]",
+    re.IGNORECASE,
+)
 COLLECTED = re.compile(r"^#{1,4}[ ][^\n]*\b[Ii]ssue #", re.MULTILINE)
 """One of several reports that somebody gathered in a file."""
 TYPED = re.compile(
@@ -131,6 +147,7 @@ def read_page(text: str) -> list[Finding]:
 
     On another page a failure that we know, where it is quoted; nothing on a manual's.
     """
+    text = since_the_start(text)
     if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
     if (QUESTION.search(text) and ANSWER.search(text)) or len(COLLECTED.findall(text)) > 1:
@@ -139,7 +156,7 @@ def read_page(text: str) -> list[Finding]:
         return []
     found = []
     if REPORT.search(text) or STAMPED.search(text):
-        found = read_log(_only_logs(text))
+        found = [one for one in read_log(_only_logs(text)) if one.rule != UNEXPLAINED or not _is_a_document(text)]
     elif TROUBLE.search(text) and (len(text) <= LONGEST_NOTE or not EXPLAINED.search(text)):
         found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub("", text)))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
@@ -147,6 +164,11 @@ def read_page(text: str) -> list[Finding]:
     found = found or (read_question(text) if is_question else [])
     told = {one.rule for one in found}
     return [*(one for one in _read_title(text) if one.rule not in told), *found]
+
+
+def _is_a_document(text: str) -> bool:
+    """True for a page of several parts that is no form of an issue's."""
+    return len(PARTS.findall(text)) >= OF_A_GUIDE and FORM.search(text) is None
 
 
 def _read_title(text: str) -> list[Finding]:

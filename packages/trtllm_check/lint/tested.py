@@ -14,7 +14,7 @@ STARTS = re.compile(
     r"\bsubprocess\b|\bPopen\(|\bos\.system\(|\bcheck_(?:call|output)\(|\bRemote\w*Server\(|\bLLM\(|\.run\(|requests\.|httpx\.|\bOpenAI\("
 )
 OF_SERVERS = re.compile(r"\*\*\* ?(?:Test Failed|Failed|Test FAILED)|\bcheck_test_results\b")
-REFUSES = frozenset({"config-refused"})
+REFUSES = frozenset({"config-refused", "config-syntax"})
 
 
 def is_tested(draft: Draft, document: Document) -> bool:
