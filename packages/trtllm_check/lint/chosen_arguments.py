@@ -6,7 +6,7 @@ each other never meet: ``if ...; then OPTS="$OPTS --x 1"; fi``, ``args+=(--x 1)`
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trtllm_check.lint.carriers.python_words import spaced
 from trtllm_check.lint.carriers.script import unknown
@@ -14,7 +14,7 @@ from trtllm_check.lint.held_arguments import HELD_MODEL, started_at
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.kinds import kind_of_name
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
-from trtllm_check.lint.shell.words import whole_text
+from trtllm_check.lint.shell.words import lines_of, whole_text
 
 FRONTS = {"vllm": ("vllm", "serve", HELD_MODEL), "trtllm-build": ("trtllm-build",), "tritonserver": ("tritonserver",)}
 VARIABLE = re.compile(r"\$\{(?P<name>\w+|@)\}")
@@ -41,7 +41,7 @@ def chosen_commands(
     commands: Sequence[ShellCommand], found: Sequence[Invocation], sources: Sequence[tuple[str, str]]
 ) -> Iterator[ShellCommand]:
     """The commands; none for what the reader put into its place already."""
-    asked = [one for one in found if one.tool in FRONTS and _is_open(one)]
+    asked = [one for one in found if one.tool in FRONTS and _is_open(one) and not _is_of_another_command(one)]
     bases = [one for one in commands if not one.words and len(one.assignments) == 1 and _base(one)]
     if not asked and not bases:
         return
@@ -50,7 +50,7 @@ def chosen_commands(
     seen: set[tuple[str, int, int]] = set()
     for one in asked:
         told = {word.text for word in one.arguments}
-        for piece in _of(one, pieces):
+        for piece in _of(one, pieces, dict(sources)):
             key = (one.command.file, piece.line, piece.column)
             is_told = all(flag in told for flag in _flags(piece))
             if key in seen or len(seen) > MOST or is_told or ESCAPED.search(piece.text):
@@ -97,14 +97,53 @@ def _is_open(one: Invocation) -> bool:
     return any("$" in word.text for word in one.command.words)
 
 
-def _of(one: Invocation, pieces: dict[tuple[str, str], list[Word]]) -> Iterator[Word]:
+def _is_of_another_command(one: Invocation) -> bool:
+    """True for ``vllm bench`` and its like: what they get is none of the server's."""
+    first = next((word.text for word in one.positional), "serve")
+    return one.tool == "vllm" and first != "serve" and "$" not in first
+
+
+def _of(one: Invocation, pieces: dict[tuple[str, str], list[Word]], texts: Mapping[str, str]) -> Iterator[Word]:
     """The pieces of the variables that a command has, and those that stand in its own words."""
     for word in one.command.words:
         variable = VARIABLE.fullmatch(word.text)
         if variable is not None:
-            yield from pieces.get((one.command.file, variable["name"]), ())
+            yield from (
+                piece
+                for piece in pieces.get((one.command.file, variable["name"]), ())
+                if not _is_set_anew(texts.get(one.command.file, ""), variable["name"], piece.line, one.command.line)
+            )
         elif (inline := INLINE.search(word.text)) is not None:
             yield word.part(*inline.span("value" if inline["value"] else "echoed"))
+
+
+def _is_set_anew(text: str, name: str, piece: int, command: int) -> bool:
+    """True where the variable begins anew between the piece and the command, in the command's own block.
+
+    Of a piece below the command, the block must be one that the piece stands outside of: another function.
+    """
+    lines = lines_of(text)
+    anew = re.compile(
+        rf"[ \t]*(?:(?:local|declare|typeset|export)[ ]+(?:-\w+[ ]+)?)?{re.escape(name)}=(?![^\n]*\$\{{?{name}\b)"
+    )
+    depth = _depth(lines[command - 1]) if command <= len(lines) else 0
+    for number in range(command - 1, 0, -1):
+        line = lines[number - 1]
+        if not line.strip():
+            continue
+        if piece < command and number <= piece:
+            return False
+        if _depth(line) <= depth and anew.match(line):
+            return piece < command or any(
+                one.strip() and _depth(one) < depth for one in lines[command : min(piece, len(lines)) - 1]
+            )
+        if piece > command and _depth(line) < depth:
+            return False
+    return False
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _pieces(commands: Sequence[ShellCommand], sources: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Word]]:

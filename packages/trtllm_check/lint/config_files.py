@@ -76,7 +76,9 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         try:
             message = read_config(config.text)
         except ConfigError as error:
-            is_cut = ELISION.search(config.text) or (is_piece and ends_within(config.text))
+            is_cut = ELISION.search(config.text) or (
+                is_piece and (ends_within(config.text) or _is_one_field(config.text))
+            )
             yield from _mended(config, platform, None if is_cut else error)
             continue
         configs.append((written, message))
@@ -103,6 +105,11 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _order(config, message, configs, platform)
         page = dict(document.texts).get(config.path, "")
         yield from _ensemble(config, message, configs, platform, page)
+
+
+def _is_one_field(text: str) -> bool:
+    """True for a single input or output, which a page shows to say how one is written."""
+    return {name for name, _ in mended_config(text).fields} in ({"input"}, {"output"})
 
 
 def _ensemble(

@@ -31,6 +31,9 @@ def echoed_files(commands: Sequence[ShellCommand]) -> Iterator[EchoedFile]:
             for file, name in [*scripts]:
                 if file == command.file and any(_is_above(word.text, name) for word in command.words[1:]):
                     scripts[file, name] = None  # what it holds now nobody can tell
+        words = [word.text for word in command.words]
+        if words[:1] == ["sed"] and any(word.startswith(("-i", "--in-place")) for word in words):
+            scripts |= dict.fromkeys((command.file, word) for word in words[1:])
         for redirect in command.redirects:
             if redirect.operator not in (">", ">>", ">|") or redirect.target.text.startswith(("/dev/", "&")):
                 continue

@@ -14,6 +14,7 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
 from trtllm_check.lint.models_told import model_told
+from trtllm_check.lint.shell.words import lines_of
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
@@ -60,6 +61,7 @@ SAID = re.compile(
     rf"|trtllm(?:-(?:serve|build|bench))?[,:]? (?=v?\d+\.\d+\.\d))\(?(?:version |release |branch )?{VERSION}\b",
     re.IGNORECASE | re.ASCII,  # Chinese follows a version without a blank
 )
+IN_A_SENTENCE = re.compile(rf"\bbased on TensorRT-LLM[- ]{VERSION}")
 RANGE_BEFORE = re.compile(r"(?:\b(?:since|from|until|before|after|than|least|to|up|or|and|in)|[<>=~])\s*\W?$", re.I)
 RANGE_AFTER = re.compile(r"\)?[ \t]*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
 COMMENTED_OUT = re.compile(r"[ \t]*#[# \t]*(?:export )?(\w+)=")
@@ -157,7 +159,17 @@ def evidence(text: str) -> list[Evidence]:
                 line = text.count("\n", 0, match.start()) + 1
                 shown = " ".join(match[0].split())[:90]
                 found.append(Evidence(release, kind, shown, line, weight, written))
+    lines = lines_of(text)
+    found = [one for one in found if not _is_contradicted(one, lines[one.line - 1])]
     return sorted(found, key=lambda one: (-one.weight, one.line))
+
+
+def _is_contradicted(one: Evidence, line: str) -> bool:
+    """True for a container in a sentence that names another release beside it: which of them is meant is not told."""
+    if one.kind != "container":
+        return False
+    named = {facts_release(match["version"]) for match in IN_A_SENTENCE.finditer(line)} - {""}
+    return bool(named) and one.release not in named
 
 
 def _is_of_another_clone(text: str, place: int) -> bool:

@@ -182,6 +182,13 @@ def config_facts(text: str) -> DocumentFacts:
 
 
 def _precision(invocation: Invocation) -> dict[str, str]:
+    """What is given; of a command with a variable among its words, what is left out is not known."""
+    says = _given_precision(invocation)
+    is_open = any("$" in word.text for one in invocation.given for word in one.values[1 if one.flag else 0 :])
+    return {name: value for name, value in says.items() if not (is_open and value in ("full_prec", "auto"))}
+
+
+def _given_precision(invocation: Invocation) -> dict[str, str]:
     if invocation.tool == "quantize.py":
         qformat = invocation.value("--qformat")
         return {

@@ -21,6 +21,7 @@ from trtllm_check.lint.programs import FLAG, Given
 from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.lint.supposing import watched
+from trtllm_check.lint.tested import is_tested
 from trtllm_check.releases import Release
 
 LINE_WIDTH = 110
@@ -301,6 +302,7 @@ def _said(
                 if platform.earlier and draft.rule in OF_ONE_RELEASE:
                     continue
                 draft = weighed(draft, document, platform)
+                draft = draft._replace(severity="info") if is_tested(draft, document) else draft
                 key = (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}")
                 found.setdefault(key, Said(draft, family))
     return list(found.values())

@@ -25,6 +25,14 @@ BEFORE = tuple(
 FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
+OF_A_PATH = "request-path-of-another-server"
+NOT_FOUND = re.compile(r"\"(?:GET|POST|HEAD) (/\S*) HTTP/1\.\d\" 404\b")
+SCANNED = 8  # paths
+READY = re.compile(r"Starting vLLM API server|Application startup complete")
+ENDED = re.compile(
+    r"Traceback \(most recent|exited with|[Tt]erminated|core dumped|Killed|died|failed to start", re.ASCII
+)
+LOUD_LINE = re.compile(r"^[^\n]{0,80}\bERROR\b[^\n]*$", re.MULTILINE)
 UNEXPLAINED = "unexplained-error"
 BROKEN_COMMAND = "broken-command-line"
 CUT = re.compile(  # a command beside its output: a line without a backslash, and options on the next one
@@ -96,8 +104,8 @@ def families() -> tuple[Sign, ...]:
 
 def known(output: str) -> Sign | None:
     """The failure that this output shows, or None where it shows none that we know."""
-    output = without_colours(output)
-    seen = next(_seen(output, trouble(output)), None) or next(_heads(output), None)
+    output = since_the_start(without_colours(output))
+    seen = _first_seen(output, trouble(output)) or next(_heads(output), None)
     return seen.sign if seen else None
 
 
@@ -116,9 +124,9 @@ def read_log(output: str, file: str = "") -> list[Finding]:
 
     Nothing for a log without an error, and for a text that is no log: :func:`trtllm_check.lint.log_lines.is_log`.
     """
-    output = without_colours(output)
+    output = since_the_start(without_colours(output))
     lines = trouble(output)
-    seen = next(_seen(output, lines), None)
+    seen = _first_seen(output, lines)
     found = [seen] if seen else []
     if seen is None or seen.sign.follows:
         error = _first_error(lines)
@@ -130,6 +138,21 @@ def read_log(output: str, file: str = "") -> list[Finding]:
         (sign,) = (one for one in signs() if one.rule == BROKEN_COMMAND)
         found.append(Seen(sign, cut.start("line")))
     return [_finding(one, output, file) for one in found]
+
+
+def _first_seen(output: str, lines: list[LogLine]) -> Seen | None:
+    """The first of what is recognised; no path that is asked for by somebody who tries all that servers may have."""
+    seen = next(_seen(output, lines), None)
+    is_scanned = len(set(NOT_FOUND.findall(output))) > SCANNED
+    return None if seen and seen.sign.rule == OF_A_PATH and is_scanned else seen
+
+
+def since_the_start(output: str) -> str:
+    """Without the lines of error in front of the message that vLLM's server is ready, unless one of them ended it."""
+    ready = max((match.start() for match in READY.finditer(output)), default=0)
+    if not ready or ENDED.search(output):
+        return output
+    return LOUD_LINE.sub("", output[:ready]) + output[ready:]
 
 
 def read_known(output: str, file: str = "") -> list[Finding]:

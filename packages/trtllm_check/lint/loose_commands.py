@@ -27,6 +27,7 @@ from trtllm_check.releases.vllm import options_of
 
 ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
 IMAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*vllm-openai(?::[\w.+-]+|@sha256:\w+)?(?![\w/])")
+REMARKED = re.compile(r"^[ \t]*(?:#|//)[^\n]*\Z", re.MULTILINE)
 REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=\[]", re.IGNORECASE)
 BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"'])(?P<line>serve [^\"'\n]+)(?P=quote)")
 """``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
@@ -43,6 +44,8 @@ GIVEN = re.compile(r"^\s*[\w.-]+\s*=\s*\Z|(?:arg|command|cmd|exec)\w*[\"']?\s*(?
 CHOICE = re.compile(r"\s*(?:if\b|\?)")
 PROGRAM = re.compile(r"^(?:\S*/)?(?:python[\d.]*|(?:ba)?sh)$|\.(?:py|sh)$")
 OTHER_IMAGE = re.compile(r"^[ \t]*(?:-[ ])?image:[ \t]*[\"']?(?!\S*vllm)[\w./-]+[:@]", re.MULTILINE)
+NEXT_IN_PYTHON = re.compile(rf"(?:{NEXT.pattern})(?:[\w.]+,\s*)*[fFrR]{{0,2}}")  # f"--namespace={name}"
+CLIENTS = frozenset({"kubectl", "oc", "helm", "kind", "minikube", "aws", "gcloud", "az", "git", "ssh", "scp", "curl"})
 REACH = 2_000  # characters between the image and the last of its arguments
 ENOUGH = 2  # words of a list that is one of arguments
 LONGEST = 400_000
@@ -84,7 +87,7 @@ def _is_mention(found: Word, text: str) -> bool:
 
 def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
     """vLLM's image by its name, and the words that its entry point gets."""
-    found = list(IMAGE.finditer(whole.text))
+    found = [match for match in IMAGE.finditer(whole.text) if not _is_remark(whole.text, match.start())]
     literals = literals_of(whole) if found else []
     if not is_program(whole.text):  # of prose, backquotes mark a word of code
         literals = [one for one in literals if whole.text[one.start] != "`"]
@@ -102,6 +105,11 @@ def _are_of_vllm(words: Sequence[Word]) -> bool:
     flags = [word.text.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.text.startswith("--")]
     known = options_of("serve")
     return any(flag in known or flag.removeprefix("no-") in known for flag in flags)
+
+
+def _is_remark(text: str, start: int) -> bool:
+    """True for an image that only a comment names."""
+    return REMARKED.match(text, text.rfind("\n", 0, start) + 1, start) is not None
 
 
 def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -> list[Word]:
@@ -137,6 +145,7 @@ def _is_given(text: str, one: Literal) -> bool:
 def _is_of_a_program(text: str, literals: Sequence[Literal], number: int) -> bool:
     """True for an option of a script that the list begins with: ``["python3", "serve.py", "--config", ...]``."""
     first = number
-    while first and NEXT.fullmatch(text, literals[first - 1].end, literals[first].start):
+    while first and NEXT_IN_PYTHON.fullmatch(text, literals[first - 1].end, literals[first].start):
         first -= 1
-    return any(PROGRAM.search(one.value.text) for one in literals[first:number])
+    words = [one.value.text for one in literals[first:number]]
+    return any(map(PROGRAM.search, words)) or (bool(words) and words[0] in CLIENTS)

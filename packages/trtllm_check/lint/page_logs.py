@@ -4,7 +4,16 @@ import re
 
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log, trouble
-from trtllm_check.lint.logs import known_line, read_known, read_log, read_question, read_sign, tells_a_failure
+from trtllm_check.lint.logs import (
+    UNEXPLAINED,
+    known_line,
+    read_known,
+    read_log,
+    read_question,
+    read_sign,
+    since_the_start,
+    tells_a_failure,
+)
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
@@ -60,9 +69,11 @@ MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
-    r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
-    r"|^#{1,6}[ ][^\n]*\bFAQ\b"
+    r"|^\W*(?:root cause|analysis|interpretation|explanation|learnings?|lessons? learned|prevention|post-?mortem"
+    r"|resolution)\b[^\n:*]{0,12}[:*]"
     r"|^#{1,6}[ ][^\n]*\b(?:what (?:failed|went wrong)|failed attempts|issues (?:and|&) solutions)\b"
+    r"|^#{1,6}[ ][^\n]*\bFAQ\b|\bsafely ignored?\b"
+    r"|^if [^\n]{0,60}\b(?:says|prints|shows|reports|fails with)[^\n]{0,20}:[ ]*$"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|^#{1,6}[ ]*(?:根因|根本原因|原因分析)"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
@@ -81,10 +92,13 @@ EXPLAINED = re.compile(
 WITHIN_WORDS = re.compile(
     r"(?P<short>`[^`\n]{1,19}`)"
     r"|`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])"
-    r"|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+    r"|(?:(?<=[^\W\d_] )|(?<=[a-z][.)] )|(?<=\w\)\. ))(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
     r"|(?P<alone>`[^`\n]+`)"
 )
 """A failure that a sentence of a document names; what else stands in backticks is kept."""
+PARTS = re.compile(r"^#{1,3}[ ]\S", re.MULTILINE)
+COLLECTED = re.compile(r"^#{1,4}[ ][^\n]*\b[Ii]ssue #", re.MULTILINE)
+"""One of several reports that somebody gathered in a file."""
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
     rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})"
@@ -113,13 +127,15 @@ QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.：]", re.MULTI
 ADVISED = re.compile(r"\bto (?:avoid|prevent|fix|solve|resolve|get rid of) (?:the |an? |this )?`", re.IGNORECASE)
 NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
 ISSUE = re.compile(
-    r"describe the (?:bug|issue)|your current environment|system info|steps to reproduce|who can help|^Traceback",
-    re.I | re.M,
+    r"describe the|your current environment|system info|to reproduce|expected behaviou?r|who can help|\[bug\]"
+    r"|^Traceback",
+    re.IGNORECASE | re.MULTILINE,
 )
 SECTION = re.compile(r"^#{1,4}[ ]+\S", re.MULTILINE)
 BOOK, SECTIONS = 10_000, 12
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
+OF_A_GUIDE = 3  # failures that a page tells with what mends them
 LONGEST_NOTE = 2_500  # characters of what somebody jots down of a failure
 SHORT_REPORT = 2_000
 LONGEST_PAGE = 300_000  # characters: nobody writes a longer report
@@ -148,14 +164,17 @@ def read_page(text: str) -> list[Finding]:
 
     On another page a failure that we know, where it is quoted; nothing on a manual's.
     """
+    text = since_the_start(text)
     if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
-    if QUESTION.search(text) and ANSWER.search(text):
+    if (QUESTION.search(text) and ANSWER.search(text)) or len(COLLECTED.findall(text)) > 1:
         return []  # what people ask
+    if len(text) > LONGEST_NOTE and len(EXPLAINED.findall(text)) >= OF_A_GUIDE:
+        return []
     found = []
     is_a_book = _is_a_book(text)
     if (REPORT.search(text) and not is_a_book) or STAMPED.search(text):
-        found = read_log(_only_logs(text))
+        found = [one for one in read_log(_only_logs(text)) if one.rule != UNEXPLAINED or not _is_a_document(text)]
     elif (
         not is_a_book
         and TROUBLE.search(text)
@@ -183,6 +202,11 @@ def _is_a_book(text: str) -> bool:
     if len(text) < BOOK or ISSUE.search(text):
         return False
     return len(SECTION.findall(text)) >= SECTIONS
+
+
+def _is_a_document(text: str) -> bool:
+    """True for a page of several parts that is no form of an issue's."""
+    return len(PARTS.findall(text)) >= OF_A_GUIDE and ISSUE.search(text) is None
 
 
 def _read_title(text: str) -> list[Finding]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.lookups import once
+from trtllm_check.lint.shell.words import lines_of
 from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
@@ -79,6 +80,12 @@ NEWEST = re.compile(  # installed over whatever was there
     r"[^\n]*?[ ][\"']?vllm(?:\[[\w, -]*\])?[\"']?(?=[ \t]|$)",
     re.MULTILINE,
 )
+LEAST_TOLD = re.compile(
+    rf"\bmin(?:imum)?_?vllm_?version[\"']?[ ]*[:=][ ]*[\"']?{VERSION}"
+    rf"|\bvllm[*`]*[ ]*(?:≥|>=)[ ]*{VERSION.replace('version', 'least')}",
+    re.IGNORECASE,
+)
+INSTALLS = re.compile(r"\b(?:pip3?|uv|poetry|conda|install|FROM|docker)\b|^[ \t]*vllm")
 OF_A_MONTH = re.compile(r"nvcr\.io/nvidia/(?:tritonserver:\d\d\.\d\d-vllm|vllm:\d\d\.\d\d)")
 SAID = 3
 SUPPOSED = 5
@@ -169,7 +176,7 @@ def vllm_alone(document: Document) -> str:
 @lru_cache(maxsize=8)
 def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
     """The first of each release that the weightiest evidence names."""
-    found = [one for file, text in texts for one in _evidence(text, file)]
+    found = [one for file, text in texts for one in _evidence(text, file) if not _is_too_old(text, one)]
     if _is_from_source(texts):
         found = [one for one in found if not one.is_image]  # what the image brings is replaced
     heaviest = max((one.weight for one in found), default=0)
@@ -201,6 +208,17 @@ def _evidence(text: str, file: str) -> Iterator[VllmTold]:
                 start = match.start() + len(match[0]) - len(match[0].lstrip(" \t\n#>|\"'=/:("))
                 shown = " ".join(text[start : match.end()].split())[:90]
                 yield VllmTold(release, shown, text.count("\n", 0, start) + 1, file, weight)
+
+
+def _is_too_old(text: str, one: VllmTold) -> bool:
+    """True for a release that a sentence names, where the text wants a later one at least."""
+    if one.is_image or INSTALLS.search(lines_of(text)[one.line - 1].replace(one.text, "")):
+        return False
+    for match in LEAST_TOLD.finditer(text):
+        least = vllm_facts().release(match["version"] or match["least"])
+        if least is not None and least.place > one.release.place:
+            return True
+    return False
 
 
 def _is_bound(text: str, match: re.Match[str]) -> bool:

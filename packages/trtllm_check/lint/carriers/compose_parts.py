@@ -1,6 +1,9 @@
 """Parts of docker compose's files, as pages show them: one service or several without ``services`` above."""
 
+from collections.abc import Iterable
 from typing import Any
+
+from trtllm_check.lint.carriers.schema import read_types
 
 # Fields that services of compose have; the second ones nothing else that has an image.
 FIELDS = frozenset(
@@ -35,6 +38,12 @@ OTHERS = frozenset(
 )
 LEAST = 3  # fields: a page that shows fewer shows what changes
 INCLUDE, SERVICES, NAME = "include", "services", "service"
+
+
+def is_of_another(names: Iterable[str]) -> bool:
+    """True for the part of a file with a key, in small letters, that no service has: a launcher's own."""
+    known = read_types("compose.yml")["Service"].fields
+    return any("_" in name and name not in known and not name.startswith("x_") for name in names)
 
 
 def whole(node: Any) -> Any:

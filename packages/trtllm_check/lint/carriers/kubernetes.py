@@ -26,7 +26,7 @@ def faults(node: Any, place: Place, *, is_template: bool, is_excerpt: bool = Fal
     top = from_yaml(node, place, DEEPEST)
     kind, version = (_text(top.at(name)) for name in ("kind", "apiVersion"))
     data = _kinds()
-    if _is_patch(top):
+    if _is_patch(top) or _is_reference(top):
         return
     if version in data["gone"] and not is_template and kind in data["kinds"]:
         known = (("kind", kind), ("version", version), ("right", data["kinds"][kind]["versions"][-1]))
@@ -56,6 +56,11 @@ def faults(node: Any, place: Place, *, is_template: bool, is_excerpt: bool = Fal
 def _is_patch(top: Setting) -> bool:
     """True for a patch of kustomize, which is no manifest by itself."""
     return any(value.written.startswith("$") for table in top.tables() for _, value in table.items)
+
+
+def _is_reference(top: Setting) -> bool:
+    """True for words that name an object, or a list of them: what a call of a tool asks for, no manifest."""
+    return all(value.kind not in ("table", "list", "open") for _, value in top.items)
 
 
 def _other_version(top: Setting, kind: str, version: str) -> Iterator[FormFault]:

@@ -21,6 +21,7 @@ HEAD = re.compile(  # a text that begins with a command, up to its tool
 LINE_END = "\n"
 FIRST_WORDS = 8
 MOST_PARTS = 100
+TOLD = frozenset({"print", "debug", "info", "warning", "error", "log"})
 TOUCHED = ("insert", "pop", "remove", "clear")
 
 
@@ -203,11 +204,17 @@ def _lists_in(code: PythonWords, node: ast.expr) -> Iterator[ast.expr]:
 
 def _joined(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Names of lists that become one text for a shell, and with what: ``" ".join(cmd)``, ``"\\n".join(lines)``."""
+    shown = {id(one) for node in ast.walk(tree) if _tells(node) for one in ast.walk(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and called_name(node) == "join" and len(node.args) == 1:
+        if isinstance(node, ast.Call) and called_name(node) == "join" and len(node.args) == 1 and id(node) not in shown:
             mark = node.func.value if isinstance(node.func, ast.Attribute) else None
             if isinstance(mark, ast.Constant) and isinstance(mark.value, str):
                 yield ast.unparse(node.args[0]), mark.value
+
+
+def _tells(node: ast.AST) -> bool:
+    """True for what a program says of the words: ``print(" ".join(cmd))``."""
+    return isinstance(node, ast.Call) and called_name(node) in TOLD
 
 
 def _touched(tree: ast.Module) -> Iterator[str]:

@@ -28,6 +28,7 @@ from trtllm_check.lint.carriers import (
 )
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.cluster_objects import objects
+from trtllm_check.lint.carriers.compose_parts import is_of_another
 from trtllm_check.lint.carriers.option_lines import is_broken_config
 from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
@@ -226,6 +227,7 @@ class _Reader:
             return False
         of_chart = not OF_CHARTS.isdisjoint(by_name)  # whose template writes the command of Kubernetes
         kubernetes = of_chart or "args" in by_name or "name" in by_name or self._is_of_kubernetes
+        kubernetes = kubernetes or (not self.is_compose and is_of_another(by_name))  # a launcher, which knows its image
         replaced = "command" in by_name and not str(by_name["command"].value).startswith("--")  # as Ansible writes it
         return VLLM_IMAGE.search(image) is not None and not ("entrypoint" in by_name or (kubernetes and replaced))
 

@@ -83,8 +83,8 @@ def _address(vllm: Invocation, release: str) -> Iterator[Draft]:
 def _second_program(one: Invocation, release: str) -> Iterator[Draft]:
     """A program of the same path at the begin of a line, that a backslash above makes an argument of the first."""
     path = one.path.text
-    if one.tool == "docker" or not one.path.places:
-        return
+    if one.tool == "docker" or len({*one.path.places}) < len(path):
+        return  # what an image starts does not stand in the text
     for before, word, behind in zip(one.arguments, one.arguments[1:], one.arguments[2:], strict=False):
         is_path = word.text == path and ("/" in path or behind.text == "serve")
         if is_path and word.line > before.line and behind.text.startswith(("-", "serve")):

@@ -35,9 +35,6 @@ LOCAL = re.compile(
 )
 # Services whose own names look alike.
 SERVICES = re.compile(r"openrouter|together(?:\.ai|\.xyz|computer)|deepinfra|fireworks\.ai|api\.nvidia\.com", re.I)
-TESTS = re.compile(
-    r"^[ \t]*(?:async )?def test_\w+\(|^import (?:pytest|unittest)\b|^func Test\w+\(", re.MULTILINE
-)  # which load nothing
 BEFORE = 90
 
 
@@ -53,7 +50,7 @@ class ModelOwner(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Each of them once."""
     for file, text in document.texts:
-        if not SERVICES.search(text) and not TESTS.search(text):
+        if not SERVICES.search(text):
             yield from _loaded(text, file, platform.release.name)
 
 

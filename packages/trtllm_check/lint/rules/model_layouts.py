@@ -38,8 +38,8 @@ TOOLS = (*COPIES, *MAKES, *WRITES, *LOOKS, *SERVERS, "cd")
 class Layout:
     """What is there; ``opened``: folders that may hold more."""
 
-    def __init__(self, file: str, root: str = "") -> None:
-        self.file, self.root = file, root
+    def __init__(self, file: str, root: str = "", *, is_drawn: bool = False) -> None:
+        self.file, self.root, self.is_drawn = file, root, is_drawn
         self.files: dict[str, Word] = {}
         self.folders: dict[str, Word] = {}
         self.opened: set[str] = set()
@@ -96,7 +96,7 @@ def _is_a_warning(tree: DrawnTree, lines: list[str]) -> bool:
 
 
 def _drawn(tree: DrawnTree, file: str) -> Layout:
-    layout = Layout(file, tree.root)
+    layout = Layout(file, tree.root, is_drawn=True)
     for one in tree.entries:
         is_folder = one.is_folder or "." not in posixpath.basename(one.path)
         layout.add(posixpath.join(tree.root, one.path), one.place, is_folder=is_folder)
@@ -146,6 +146,9 @@ def _make(layout: Layout, here: str, word: Word) -> None:
 def _copy(layout: Layout, here: str, words: list[Word], *, is_deep: bool) -> None:
     *sources, last = words
     target = _path(here, last)
+    for one in (_path(here, word) for word in sources):  # what is copied on stands there for a while
+        if posixpath.basename(one) == CONFIG and one in layout.files:
+            layout.opened.add(posixpath.dirname(one))
     names = [posixpath.basename(word.text.rstrip("/")) for word in sources]
     plain = all("." in name.lstrip(".") and "*" not in name and "$" not in name for name in names) and not is_deep
     is_folder = last.text.endswith("/") or target in layout.folders or len(sources) > 1
@@ -194,7 +197,9 @@ def _versions(layout: Layout, platform: Platform) -> Iterator[Draft]:
         elif name == "ensemble" and "/all_models/" in f"/{model}":
             continue  # the backend's own templates, of which a page draws what matters
         elif some and not any(path in layout.folders for path in inside):
-            yield from _draft(layout, layout.files[posixpath.join(model, CONFIG)], platform, "no version", model=name)
+            place = layout.files[posixpath.join(model, CONFIG)]
+            for draft in _draft(layout, place, platform, "no version", model=name):
+                yield draft._replace(severity="warning") if layout.is_drawn else draft  # what is empty is seldom drawn
 
 
 def _engines(layout: Layout, document: Document, platform: Platform) -> Iterator[Draft]:

@@ -57,7 +57,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         told = release_for(document, one)
         if command == "serve":
             yield from _model_place(document, one, told, release)
-            yield from _entry(one, release)
+            entries = list(_entry(one, release))
+            yield from entries
+            if entries and any(word.text.endswith((".py", ".sh")) for word in one.positional):
+                continue  # what stands behind is the script's
         if command in ("", "bench serve"):
             continue  # the tool that loads a server is load_tools'
         strange = _strange(one, command)

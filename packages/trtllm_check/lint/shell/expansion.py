@@ -240,6 +240,8 @@ def resolved(node: "Node", expander: Expander) -> Sequence[str] | None:
         if known and (known[0] or not how.startswith(":")):
             return known[:1]
         value = expander.value(rest)
+        if not value and known is None:  # ${1:-}: what is not given to it is not known
+            return [f"${{{name}}}"]
         if how.endswith("="):
             expander.variables.set(name, [value])
         return [value]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.shell.cut_pages import is_cut_out
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS, spoken
+from trtllm_check.lint.shell.tables import without_tables
 
 INLINE_LINE = re.compile(
     rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?P<mark>`{{1,3}})(?={COMMANDS})(?P<command>[^`\n]+)(?P=mark)[ \t]*$",
@@ -91,7 +92,7 @@ GOES_ON_COMMENTED = re.compile(r"[ \t]*#[ \t]+(?=--?\w)")
 NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\(?:[ \t]+#.*)?$).*")
-ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
+ELISION = re.compile(r"(?<=\s)(?:-[A-Za-z][ ]+)?(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
 OBJECT_BY_DEFAULT = re.compile(r"(\$\{\w+:?[-=+])\{")  # ${LIMITS:-{\"image\":0}}: the grammar takes no bracket there
@@ -306,7 +307,7 @@ def _has_commands(paragraph: str) -> bool:
 def _without_prompts(lines: list[str]) -> list[str]:
     cleaned: list[str] = []
     continued = prompted = False
-    for line in lines:
+    for line in without_tables(lines):
         prompted = prompted and continued
         first = line.lstrip()[:1]
         if first in "%>." and (NOTEBOOK_MAGIC.match(line) or PYTHON_PROMPT.match(line) or line.strip() == "..."):

@@ -41,7 +41,8 @@ class Variables:
 
     def append(self, name: str, text: str) -> None:
         """``NAME+=text`` of a variable that is no array."""
-        self.set(name, ["".join(self.values.get(name, [])[:1]) + text])
+        before = self.values.get(name)
+        self.set(name, [(f"${{{name}}}" if before is None else "".join(before[:1])) + text])
 
     def forget(self, name: str) -> None:
         self.values.pop(name, None)
