@@ -20,7 +20,7 @@ from trtllm_check.releases.load import in_range
 
 FAMILY = "llm_fields"
 RULE = "llm-field-refused"
-OURS, TOP, SPECULATION = "tensorrt_llm", "LLM", "speculative_config"
+OURS, TOP, SPECULATION, PLUGINS = "tensorrt_llm", "LLM", "speculative_config", "plugin_config"
 SCHEDULE, LENGTH = "draft_len_schedule", "max_draft_len"
 SCHEDULE_SINCE = "1.3.0rc1"
 ENGINES = "_tensorrt_engine"  # the module whose LLM builds engines
@@ -46,12 +46,11 @@ class Fields(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    if release not in option_releases():
-        return
-    if not any(one.value("--backend") in ENGINE_BACKENDS for one in document.of(*READERS)):
+    of_engines = any(one.value("--backend") in ENGINE_BACKENDS for one in document.of(*READERS))
+    if release in option_releases() and not of_engines:
         for file in document.option_files:
             for fields in () if file.places else _of_yaml(file):
-                yield from _judge(fields, release)
+                yield from _judge(fields, platform)
                 yield from _engines_only(fields, release)
     engines = {file for file, text in document.texts if ENGINES in text}
     named = {one.file for one in document.calls if one.api == OURS and one.name == TOP}
@@ -59,7 +58,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for call in document.calls:
         if call.api == OURS and not call.tried:
             fields = _of_call(call)
-            yield from _judge(fields, release)
+            yield from _judge(fields, platform)
+            yield from _plugins(fields, release) if call.name == PLUGINS else ()
             if call.file in engines and call.file not in named:
                 yield from _type_of_cache(fields, release)
             for draft in _engines_only(fields, release) if call.file in torch else ():
@@ -115,8 +115,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _judge(fields: Fields, release: str) -> Iterator[Draft]:
-    facts = rule_data(FAMILY)
+def _judge(fields: Fields, platform: Platform) -> Iterator[Draft]:
+    facts, release = rule_data(FAMILY), platform.release.name
     for field, bound in facts["bounds"].get(fields.name, {}).items():
         yield from _bound(fields, field, bound, release)
     for field, word in facts["words"].get(fields.name, {}).items():
@@ -139,7 +139,8 @@ def _judge(fields: Fields, release: str) -> Iterator[Draft]:
     if in_range(release, SCHEDULE_SINCE, ""):
         yield from _schedule(fields, release)
     if fields.name == "CudaGraphConfig" and in_range(release, facts["same_list"]["since"], ""):
-        yield from _graphs(fields, release, whole=in_range(release, **facts["same_list"]))
+        whole = not platform.guessed and in_range(release, **facts["same_list"])
+        yield from _graphs(fields, release, whole=whole)
 
 
 def _say(fields: Fields, place: Word, release: str, form: str, **known: Any) -> Iterator[Draft]:
@@ -213,6 +214,21 @@ def _type_of_cache(fields: Fields, release: str) -> Iterator[Draft]:
     if fields.name == "KvCacheConfig" and kind not in ("auto", "$") and in_range(release, **only):
         says = "KvCacheConfig.dtype is not supported by the TensorRT backend"
         yield from _say(fields, fields.at("dtype"), release, "pair", name="dtype", says=says)
+
+
+def _plugins(fields: Fields, release: str) -> Iterator[Draft]:
+    """``plugin_config.gemm_plugin = True`` and ``plugin_config.use_paged_context_fmha = "enable"``."""
+    facts = rule_data(FAMILY)["plugins"]
+    if not in_range(release, facts["since"], facts["until"]):
+        return
+    for name, value in fields.values.items():
+        if name in facts["switches"] and not isinstance(value, bool):
+            wanted = "True or False"
+        elif name in facts["types"] and value not in (takes := [*facts["takes"], *facts["also"].get(name, ())]):
+            wanted = f"one of {', '.join(takes)} or None"
+        else:
+            continue
+        yield from _say(fields, fields.whole, release, "", name=name, value=json.dumps(value), wanted=wanted)
 
 
 def _engines_only(fields: Fields, release: str) -> Iterator[Draft]:
