@@ -16,6 +16,7 @@ QUANTIZE = "python3 quantize.py --model_dir /m/Meta-Llama-3-70B --qformat {} --o
 FP8_KV = QUANTIZE.format("fp8 --kv_cache_dtype fp8") + "\n"
 FP8 = QUANTIZE.format("fp8") + "\n"
 BF16 = "python3 convert_checkpoint.py --model_dir /m/Meta-Llama-3-8B --dtype bfloat16 --output_dir c\n"
+W4 = "python3 convert_checkpoint.py --model_dir m --use_weight_only --weight_only_precision int4 --output_dir c\n"
 AWQ_FP8_KV = QUANTIZE.format("int4_awq --kv_cache_dtype fp8") + "\n"
 INT8_KV = "python3 convert_checkpoint.py --model_dir m --int8_kv_cache --output_dir c\n"
 BUILD = "trtllm-build --checkpoint_dir c --output_dir e --max_batch_size 4"
@@ -50,9 +51,11 @@ CASES = [
     Case("plugins-of-two-types", "warning", "0.12.0", BUILD + " --gemm_plugin bfloat16 --gpt_attention_plugin float16"),
     Case("plugins-of-two-types", "", "0.12.0", BUILD + " --gemm_plugin auto --gpt_attention_plugin float16"),
     Case(
-        "context-logits-with-drafts", "warning", "0.19.0", BUILD + DRAFTS + " --max_draft_len 4 --gather_context_logits"
+        "context-logits-with-drafts", "error", "0.19.0", BUILD + DRAFTS + " --max_draft_len 4 --gather_context_logits"
     ),
     Case("context-logits-with-drafts", "", "0.19.0", BUILD + " --gather_context_logits"),
+    Case("managed-weights-quantized", "error", "0.14.0", W4 + BUILD + " --fast_build"),
+    Case("managed-weights-quantized", "", "0.14.0", BF16 + BUILD + " --fast_build"),
     Case("auto-parallel-over-ranks", "error", "0.12.0", SPLIT + BUILD + " --auto_parallel 2"),
     Case("auto-parallel-over-ranks", "", "0.12.0", BF16 + BUILD + " --auto_parallel 2"),
     Case("half-of-a-quantization", "warning", "0.12.0", BF16.strip() + " --weight_only_precision int4"),

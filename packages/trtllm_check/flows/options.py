@@ -49,6 +49,7 @@ OF_SERVERS = frozenset(
 """Names of that file that are no options of the LLM API."""
 MOST_KNOWN = 2  # names of options for one that is none
 UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
+OF_A_CLASS = re.compile(r"[A-Z]\w*Config")  # which takes a mapping of its own options
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -380,12 +381,12 @@ def _known(known: LlmOptions, below: str) -> Mapping[str, LlmOption]:
 
 
 def _fits(value: Any, option: LlmOption) -> bool:
-    """Whether a value is of the option's plain type; null means the default, and other classes are not looked into.
+    """Whether a value is of the option's plain type; null means the default; of a class, a number is none.
 
     A value that a shell or a template has yet to fill in is unknown.
     """
     if value is None or option.type not in KINDS:
-        return True
+        return not (OF_A_CLASS.fullmatch(option.type) and isinstance(value, bool | int | float))
     if isinstance(value, str) and UNKNOWN.search(value):
         return True
     if isinstance(value, bool):

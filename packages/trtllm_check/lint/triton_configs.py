@@ -42,6 +42,9 @@ NO_BACKENDS = {
 }
 WITHOUT_A_FILE = ("python", "tensorrtllm")  # backends that read no model's own description of its tensors
 LAYOUTS = ("FORMAT_NCHW", "FORMAT_NHWC")
+CONTROLS = ("CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_READY", "CONTROL_SEQUENCE_END")
+CONTROL_VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
+OWN_BACKENDS = ("tensorrt", "onnxruntime", "pytorch", "tensorflow")  # whose platform the server knows
 WITHOUT_GPUS = ("KIND_CPU", "KIND_MODEL")
 
 
@@ -58,6 +61,9 @@ def refused(config: Message, *, is_whole: bool = True) -> Iterator[Objection]:
     yield from _platform(config, is_whole=is_whole)
     yield from _backend(config)
     yield from _groups(config)
+    yield from _profiles(config)
+    yield from _controls(config)
+    yield from _pair(config)
     yield from _maps(config)
     told = is_whole and is_told(config)
     for name in ("input", "output"):
@@ -177,6 +183,42 @@ def _groups(config: Message) -> Iterator[Objection]:
             yield Objection(count, "the instance group must specify count > 0", "write 1 or more, or leave count out")
 
 
+def _profiles(config: Message) -> Iterator[Objection]:
+    """Optimization profiles, which plans of TensorRT alone have."""
+    if "tensorrt" in (config.text("backend"), config.text("platform").removesuffix("_plan")) or not is_told(config):
+        return
+    for group in config.messages("instance_group"):
+        for profile in group.scalars("profile")[:1]:
+            problem = "the instance group specifies the profile field, which is only supported for TensorRT models"
+            yield Objection(profile, problem, "leave profile out")
+
+
+def _controls(config: Message) -> Iterator[Objection]:
+    """A control of sequences that tells its values in no type."""
+    for batching in config.messages("sequence_batching"):
+        for control in (one for tensor in batching.messages("control_input") for one in tensor.messages("control")):
+            kind = control.scalar("kind")
+            if kind is None or kind.text not in CONTROLS or any(control.scalars(name) for name in CONTROL_VALUES):
+                continue
+            problem = f"sequence batching must specify one of {', '.join(CONTROL_VALUES)} for {kind.text}"
+            yield Objection(kind, problem, "add int32_false_true: [ 0, 1 ]")
+
+
+def _pair(config: Message) -> Iterator[Objection]:
+    """A platform, and the backend of another one."""
+    backend, platform = config.scalar("backend"), config.text("platform")
+    right = NO_BACKENDS.get(platform, "")
+    if (
+        backend is not None
+        and right
+        and platform in PLATFORMS
+        and backend.text in OWN_BACKENDS
+        and backend.text != right
+    ):
+        problem = f"unexpected platform and backend pair, got: {platform}, {backend.text}"
+        yield Objection(backend, problem, f'write backend: "{right}", or leave the platform out')
+
+
 def _maps(config: Message) -> Iterator[Objection]:
     """Two tensors of a step under one key: the map keeps the last of them."""
     for scheduling in config.messages("ensemble_scheduling"):
@@ -198,6 +240,10 @@ def _dims(tensor: Message, *, is_input: bool, told: bool) -> Iterator[Objection]
     dims = tensor.scalars("dims")
     sizes = _numbers(dims)
     named = tensor.scalar("name")
+    first = tensor.scalar("data_type")
+    if named is None and first is not None and dims and told:
+        kind = "input" if is_input else "output"
+        yield Objection(first, f"model {kind} must specify 'name'", 'write name: "..." in front of the type')
     if not dims and named is not None and told:
         kind = "input" if is_input else "output"
         yield Objection(named, f"model {kind} must specify 'dims' ({named.text})", "write dims: [ -1 ] for any length")

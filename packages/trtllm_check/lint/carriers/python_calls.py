@@ -1,6 +1,7 @@
 """Calls of the Python APIs of TensorRT-LLM and vLLM: which class or method, the names and values of its arguments."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ MODULES = {
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)
 OF_RAY, RAY_MODEL, RAY_ENGINE = "LLMConfig", "model_loading_config", "engine_kwargs"
+OURS, PLUGINS = "tensorrt_llm", "plugin_config"
+WHOLE = re.compile(r"-?\d+")
 METHODS = ("generate", "generate_async", "chat", "beam_search", "encode", "embed", "classify", "score")
 
 
@@ -58,6 +61,8 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
     imported, modules = _imported(tree), dict(_modules(tree))
     if not imported and not modules:
         return
+    if any(api == OURS for api, _ in imported.values()):
+        yield from _plugins(tree, word, starts)
     made = dict(_made(tree, imported, modules))
     folders = dict(_downloads(tree, names))
     tried = {id(node) for node in _tried(tree)}
@@ -74,7 +79,7 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
             given, more = given_to(meant, names)
             if name == OF_RAY:
                 given, more = _of_ray(given, names)
-            values = tuple(_values(meant.args, given, names, word, starts))
+            values = tuple(_values(meant.args, given, names, word, starts, is_ours=api == OURS))
             values = tuple(
                 (option, _loaded(value, folders) if option == "model" else value) for option, value in values
             )
@@ -136,6 +141,19 @@ def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attr
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             found.setdefault(target.value.id, []).append((target, value))
     yield from ((made[name], places) for name, places in found.items() if name in made and name not in others)
+
+
+def _plugins(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
+    """``config.plugin_config.gemm_plugin = "auto"``, each as a call of ``plugin_config`` with one argument."""
+    for node in ast.walk(tree):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute):
+            continue
+        owner, value = ast.unparse(target.value), node.value
+        if owner.rpartition(".")[2] == PLUGINS and isinstance(value, ast.Constant) and value.value is not None:
+            place = _place(target, word, starts)
+            given = (target.attr, Word(str(value.value), *place))
+            yield Call(OURS, PLUGINS, (Word(target.attr, *place),), values=(given,), is_open=True)
 
 
 def _tried(tree: ast.Module) -> Iterator[ast.AST]:
@@ -233,15 +251,30 @@ def _made(tree: ast.Module, imported: dict[str, tuple[str, str]], modules: dict[
 
 
 def _values(
-    args: list[ast.expr], given: list[GivenKeyword], names: Values, word: Word, starts: list[int]
+    args: list[ast.expr],
+    given: list[GivenKeyword],
+    names: Values,
+    word: Word,
+    starts: list[int],
+    *,
+    is_ours: bool = False,
 ) -> Iterator[tuple[str, Word]]:
+    """``is_ours``: lists of whole numbers too, as JSON writes them."""
     first = [("model", one) for one in args[:1] if not isinstance(one, ast.Starred)]
     for name, value in [*first, *((one.name, one.value) for one in given)]:
         known = constant(value, names)
         if known is not None and isinstance(known.value, str | int | float):
             yield name, Word(str(known.value), *_place(value, word, starts))
+        elif known is None and is_ours and (numbers := _listed(value)):
+            yield name, Word(numbers, *_place(value, word, starts))
         elif known is None and name == "model" and (path := path_of(value, names)):
             yield name, Word(path, *_place(value, word, starts))
+
+
+def _listed(node: ast.expr) -> str:
+    """A list of whole numbers as a text, "" for anything else."""
+    numbers = [ast.unparse(one) for one in node.elts] if isinstance(node, ast.List) else []
+    return f"[{', '.join(numbers)}]" if numbers and all(WHOLE.fullmatch(one) for one in numbers) else ""
 
 
 def _place(node: ast.expr | ast.keyword, word: Word, starts: list[int]) -> tuple[int, int]:

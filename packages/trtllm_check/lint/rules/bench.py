@@ -34,6 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _options(bench, known, platform.release.name)
         yield from _before(bench, commands, known, platform.release.name)
         yield from _behind(bench, commands, platform.release.name)
+        yield from _quantized(bench, commands, platform.release.name)
         yield from _engine(bench, commands, platform)
         if not platform.guessed:
             yield from _too_new(bench, data["since"], platform.release.name)
@@ -75,6 +76,15 @@ def _behind(bench: Invocation, commands: list[str], release: str) -> Iterator[Dr
             yield from drafts(
                 release, "bench-option", word, form="behind", invocation=bench, flag=name, command=commands[0]
             )
+
+
+def _quantized(bench: Invocation, commands: list[str], release: str) -> Iterator[Draft]:
+    """A quantization under another name than ``build`` has of it."""
+    for word in bench.values("--quantization", "-q") if commands[:1] == ["build"] else ():
+        meant = rule_data(FAMILY)["quantizations"].get(word.text)
+        if meant:
+            known = {"value": word.text, "meant": meant}
+            yield from drafts(release, "bench-option", word, form="quantization", invocation=bench, **known)
 
 
 def _engine(bench: Invocation, commands: list[str], platform: Platform) -> Iterator[Draft]:

@@ -174,15 +174,29 @@ def _guides(call: Call, release: str) -> Iterator[Draft]:
 
 
 def _best(values: Mapping[str, Word], call: Call, release: str) -> Iterator[Draft]:
-    """``best_of`` below ``n``; of TensorRT-LLM more than one where nothing makes the answers differ."""
+    """``best_of`` below ``n``; of TensorRT-LLM more than one of them where nothing makes the answers differ."""
     best, answers = _number(values.get("best_of")), _number(values.get("n"))
-    if best is None:
+    if best is None and answers is None:
         return
-    at, given = values["best_of"], {word.text for word in call.arguments}
-    known: dict[str, Any] = {"where": call.name, "best": at.text, "value": values["n"].text if "n" in values else "1"}
-    if answers is not None and best < answers:
+    at, given = values["n" if best is None else "best_of"], {word.text for word in call.arguments}
+    if call.api == OURS and _number(values.get("temperature")) == 0:
+        given -= {"temperature"}  # which makes no difference
+    name = "n" if best is None else "best_of"
+    known: dict[str, Any] = {
+        "where": call.name,
+        "name": name,
+        "best": at.text,
+        "value": values["n"].text if "n" in values else "1",
+    }
+    if best is not None and answers is not None and best < answers:
         yield from drafts(release, RULE, at, form="best", file=call.file, **known)
-    elif call.api == OURS and best > 1 and _has_best(release) and not call.is_open and not given & RANDOM:
+    elif (
+        call.api == OURS
+        and max(best or 1, answers or 1) > 1
+        and _has_best(release)
+        and not call.is_open
+        and not given & RANDOM
+    ):
         yield from drafts(release, RULE, at, form="best greedy", file=call.file, **known)
 
 

@@ -17,6 +17,7 @@ LONG_OPTION = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)+")
 NUMBERS = ("--log-verbose", "--http-port", "--grpc-port", "--metrics-port", "--http-thread-count")
 LOADS = re.compile(r"--load-model|repository/models/|load_model\(|[\"'{ ]load[\"' ]|perf_analyzer|unload")
 ASKED = re.compile(r"/v2/models/[^/]+/(?:versions/[^/]+/)?(?:generate|generate_stream|infer)\b")
+BACKENDS, CACHES = "--backend-config", ("--response-cache-byte-size", "--cache-config")
 PORTS = {"--http-port": "8000", "--grpc-port": "8001", "--metrics-port": "8002"}
 
 
@@ -27,9 +28,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _options(server, release)
         yield from _ports(server, release)
         yield from _values(server, release)
+        yield from _formed(server, release)
         yield from _loads(server, document, release)
     for launch in document.of("launch_triton_server.py"):
         yield from _ports(launch, release)
+        yield from _models(launch, release)
     for build in document.of("trtllm-build"):
         yield from _nothing(build, release)
         config = build.find("--model_config")
@@ -91,6 +94,35 @@ def _values(server: Invocation, release: str) -> Iterator[Draft]:
             if not is_open(word.text) and not re.fullmatch(r"-?\d+", word.text):
                 known: dict[str, Any] = {"flag": given.name, "value": word.text}
                 yield from drafts(release, "tritonserver-option", word, form="number", invocation=server, **known)
+
+
+def _formed(server: Invocation, release: str) -> Iterator[Draft]:
+    """A word, or a text of another form, where the option takes a few; and two ways of one cache."""
+    facts = rule_data(FAMILY)
+    for given in server.given:
+        form = facts["forms"].get(given.name, {})
+        words = facts["words"].get(given.name, "").split()
+        for word in given.values[:1] if form or words else ():
+            fits = re.fullmatch(form["pattern"], word.text) if form else word.text.lower() in words
+            if not is_open(word.text) and not fits:
+                wanted = form["wanted"] if form else "one of " + ", ".join(words)
+                known: dict[str, Any] = {"flag": given.name, "value": word.text, "wanted": wanted}
+                yield from drafts(release, "tritonserver-option", word, form="value", invocation=server, **known)
+            elif given.name == BACKENDS and "," not in word.text and ":" in word.text.partition("=")[0]:
+                known = {"value": word.text, "wanted": word.text.replace(":", ",", 1)}
+                yield from drafts(release, "tritonserver-option", word, form="setting", invocation=server, **known)
+    cache = server.find(CACHES[0])
+    if cache is not None and server.has(CACHES[1]):
+        yield from drafts(release, "tritonserver-option", cache.word, form="caches", invocation=server)
+
+
+def _models(launch: Invocation, release: str) -> Iterator[Draft]:
+    """``--multi-model`` beside a number of ranks: the server starts them itself."""
+    given, ranks = launch.find("--multi-model"), launch.value("--world_size")
+    alone = not launch.has("--disable-spawn-processes", "--disable_spawn_processes")
+    if given is not None and alone and ranks and ranks.isdecimal() and int(ranks) != 1:
+        edits = (Put("--world_size", "1"),)
+        yield from drafts(release, "tritonserver-option", given.word, form="models", edits=edits, invocation=launch)
 
 
 def _ports(server: Invocation, release: str) -> Iterator[Draft]:
