@@ -18,7 +18,7 @@ from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.vllm import VllmRelease
 
 FAMILY = "request_pairs"
-RULE = "request-refused"
+RULE = "request-fields"
 OTHERS = re.compile(
     r"sglang|ollama|litellm|lmdeploy|llama[-_.]?cpp|text-generation-inference|tritonserver|trtllm|openrouter",
     re.IGNORECASE,

@@ -20,6 +20,7 @@ RULE = "vllm-refusal"
 VARIABLE = "$"
 OFF = ("false", "0", "no")
 TARGET, EXPERTS = "tensor_parallel_size", "enable_expert_parallel"
+NEURON = "override_neuron_config"  # of AWS's own edition
 NO = "no_"  # in front of a switch of argparse that is turned off
 Entry = dict[str, Any]
 
@@ -79,7 +80,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     data = rule_data(FAMILY)
     variables: Mapping[str, str] | None = None
     for one in served(document):
-        if one.engine != VLLM or one.tool == LMI or not one.options:
+        if one.engine != VLLM or one.tool == LMI or not one.options or NEURON in one.options:
             continue
         if variables is None:
             variables = _variables(document)
