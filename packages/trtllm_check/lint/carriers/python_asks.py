@@ -11,6 +11,8 @@ CLIENTS = ("openai.OpenAI", "openai.AsyncOpenAI")
 ASKS = {"chat.completions.create": "/chat/completions", "completions.create": "/completions"}
 ADDRESS, MODEL = "base_url", "model"
 VALUES, TOOLS = ("max_tokens", "max_completion_tokens", "tool_choice"), "tools"
+FIELDS = ("stream", "stream_options", "logprobs", "top_logprobs", "suffix", "temperature", "response_format")
+OPEN = "**"  # fields that come from elsewhere: extra_body, a dictionary
 
 
 def asks(text: PythonText, told: Callable[[ast.AST], Word | None]) -> Iterator[Call]:
@@ -30,14 +32,16 @@ def asks(text: PythonText, told: Callable[[ast.AST], Word | None]) -> Iterator[C
 
 
 def _more(text: PythonText, call: ast.Call, told: Callable[[ast.AST], Word | None]) -> Iterator[tuple[str, Word]]:
-    """How long an answer may be, and whether it may call tools."""
+    """How long an answer may be, whether it may call tools, and the fields that go together."""
     for one in call.keywords:
-        value = told(one.value) if one.arg in VALUES else None
+        value = told(one.value) if one.arg in (*VALUES, *FIELDS) else None
         at = text.at(one.value)
-        if one.arg in VALUES and value is not None:
-            yield one.arg, Word(value.text, at.line, at.column)
-        elif one.arg == TOOLS and not (isinstance(one.value, ast.Constant) and one.value.value is None):
-            yield TOOLS, Word(TOOLS, at.line, at.column)
+        if one.arg in (None, "extra_body"):
+            yield OPEN, Word(OPEN, at.line, at.column)
+        elif value is not None:
+            yield str(one.arg), Word(value.text, at.line, at.column)
+        elif one.arg in (TOOLS, *FIELDS) and not (isinstance(one.value, ast.Constant) and one.value.value is None):
+            yield one.arg, Word(one.arg, at.line, at.column)
 
 
 def _addresses(text: PythonText, told: Callable[[ast.AST], Word | None]) -> Iterator[tuple[str, Word]]:

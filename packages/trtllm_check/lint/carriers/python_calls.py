@@ -1,6 +1,7 @@
 """Calls of the Python APIs of TensorRT-LLM and vLLM: which class or method, the names and values of its arguments."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,6 +32,9 @@ MODULES = {
 }
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)
+# Arguments of vLLM that are objects of settings, which commands write as JSON.
+OBJECTS = ("speculative_config", "compilation_config", "kv_transfer_config", "structured_outputs_config", "eplb_config")
+LISTS = ("stop", "bad_words", "allowed_token_ids")  # of SamplingParams, as JSON too
 OF_RAY, RAY_MODEL, RAY_ENGINE = "LLMConfig", "model_loading_config", "engine_kwargs"
 OURS, PLUGINS = "tensorrt_llm", "plugin_config"
 WHOLE = re.compile(r"-?\d+")
@@ -265,6 +269,8 @@ def _values(
         known = constant(value, names)
         if known is not None and isinstance(known.value, str | int | float):
             yield name, Word(str(known.value), *_place(value, word, starts))
+        elif name in (*OBJECTS, *LISTS) and (written := _as_json(value, names, name)):
+            yield name, Word(written, *_place(value, word, starts))
         elif known is None and is_ours and (numbers := _listed(value)):
             yield name, Word(numbers, *_place(value, word, starts))
         elif known is None and name == "model" and (path := path_of(value, names)):
@@ -275,6 +281,17 @@ def _listed(node: ast.expr) -> str:
     """A list of whole numbers as a text, "" for anything else."""
     numbers = [ast.unparse(one) for one in node.elts] if isinstance(node, ast.List) else []
     return f"[{', '.join(numbers)}]" if numbers and all(WHOLE.fullmatch(one) for one in numbers) else ""
+
+
+def _as_json(value: ast.expr, names: Values, name: str) -> str:
+    """A dictionary or a list of constants as JSON, as a command has it; "" for another value."""
+    found = names.known(value) if isinstance(value, ast.Name) else value
+    if not isinstance(found, ast.Dict if name in OBJECTS else ast.List):
+        return ""
+    try:
+        return json.dumps(ast.literal_eval(found))
+    except (ValueError, TypeError, RecursionError):
+        return ""
 
 
 def _place(node: ast.expr | ast.keyword, word: Word, starts: list[int]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_d
 from trtllm_check.lint.gpu_labels import gpu_told
 from trtllm_check.lint.machines import capability
 from trtllm_check.lint.rules.served import MAKERS, TENSORRT_LLM, VLLM, ServedModel, served
+from trtllm_check.lint.rules.vllm_refusals import holds
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.vllm import vllm_facts
@@ -35,13 +36,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     card = machine.name or machine.gpu or machine.instance
     for one in starts:
         if one.engine == VLLM:
-            yield from _method(one, here, card, platform.release.name)
+            yield from _method(document, one, here, card, platform.release.name)
             yield from _cache(document, one, here, card, platform.release.name)
         elif one.tool in OURS:
             yield from _checkpoint(one, here, card, platform.release.name)
 
 
-def _method(one: ServedModel, here: int, card: str, release: str) -> Iterator[Draft]:
+def _method(document: Document, one: ServedModel, here: int, card: str, release: str) -> Iterator[Draft]:
     """A way of quantization that no release has for such a card, asked for or told by the checkpoint's name."""
     data = rule_data(FAMILY)
     word = one.options.get(METHOD)
@@ -51,6 +52,9 @@ def _method(one: ServedModel, here: int, card: str, release: str) -> Iterator[Dr
         marks = [name for pattern, name in data["by_name"].items() if re.search(pattern, one.weights, re.IGNORECASE)]
         method = marks[0] if len(marks) == 1 else ""
     least = data["methods"].get(method, 0)
+    told = release_for(document, one.invocation) if word is not None else None
+    spans = (entry for entry in data["earlier"] if told is not None and entry["method"] == method)
+    least = next((int(entry["least"]) for entry in spans if holds(entry, told)), least)
     if here < least:
         known: dict[str, Any] = {"method": method, "least": _written(least)}
         yield from _say(one, "method", place, here, card, release, **known)

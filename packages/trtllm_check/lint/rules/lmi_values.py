@@ -1,5 +1,6 @@
 """Values of an LMI container that its front end cannot read, or that the vLLM of its version does not take."""
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ OPEN_BATCHES = ("", "auto", "disable")
 OPTION, VARIABLE = "option.", "OPTION_"
 WORKERS = ("", "gpu.", "cpu.")
 JUDGED_FROM = "0.28.0"  # whose facts name the values of these keys
+LISTED_UNTIL = "0.31.0"  # their option.quantize
+OF_ANOTHER_HANDLER = "int8"  # a dtype of the one without a batch
 RANKS = "max_lora_rank"
 SAID_ELSEWHERE = (RANKS, "lora_dtype", "tokenizer_mode")  # where no release of vLLM takes the value: lmi_pairs.py
 
@@ -38,6 +41,8 @@ class LmiSettings(NamedTuple):
         """vllm or lmi-dist; empty for another one, and where nothing tells."""
         batch = self.settings.get("option.rolling_batch")
         written = batch.text if batch is not None else ""
+        if written == "disable" and numbers(self.version) < numbers("0.33.0"):
+            return ""  # the handler of transformers
         if written in VLLM_BATCHES or written not in OPEN_BATCHES or self.kind != "lmi":
             return written if written in VLLM_BATCHES else ""
         return "lmi-dist" if numbers(self.version) < numbers("0.33.0") else "vllm"
@@ -55,6 +60,36 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _quantize(one, release)
             yield from _dtype(one, release)
             yield from _passed_on(one, release)
+            yield from _together(one, release)
+
+
+def _together(one: LmiSettings, release: str) -> Iterator[Draft]:
+    """Options that the container of the text's version refuses together."""
+    if not one.version:
+        return
+    here = numbers(one.version)
+    for entry in rule_data(FAMILY)["together"]:
+        value = one.settings.get(entry["at"])
+        if value is None or one.batch not in entry["batches"]:
+            continue
+        others = {
+            name: one.settings[name].text.lower() if name in one.settings else "" for name in entry.get("when", ())
+        }
+        is_so = all(others[name] in values for name, values in entry.get("when", {}).items())
+        fits = re.fullmatch(entry.get("form", ".*"), value.text) is not None
+        if is_so and fits and numbers(entry["since"]) <= here <= numbers(entry["last"]):
+            known: dict[str, Any] = {"where": f"LMI {one.version}", "says": entry["says"], "right": entry["fix"]}
+            yield from drafts(release, RULE, value, form="together", file=one.file, **known)
+    for entry in rule_data(FAMILY)["conflicts"]:
+        ours, theirs = one.settings.get(entry["lmi"]), one.settings.get(entry["vllm"])
+        if ours is None or theirs is None or ours.text == theirs.text or here < numbers(entry["since"]):
+            continue
+        if ours.text.isdecimal() and theirs.text.isdecimal():
+            known = {"where": f"LMI {one.version}", "right": f"leave {entry['vllm']} out"}
+            known["says"] = (
+                f"Both the DJL {entry['lmi']} and vLLM {entry['vllm']} configs have been set with conflicting values"
+            )
+            yield from drafts(release, RULE, theirs, form="together", file=one.file, **known)
 
 
 def _containers(document: Document) -> Iterator[LmiSettings]:
@@ -112,18 +147,21 @@ def _is_judged(one: LmiSettings) -> bool:
 
 def _quantize(one: LmiSettings, release: str) -> Iterator[Draft]:
     """An enumeration of the container's own; later the words of its vLLM."""
-    value = None if _is_judged(one) else one.settings.get("option.quantize")
+    is_listed = _is_judged(one) and numbers(one.version) < numbers(LISTED_UNTIL)  # by the image's facts
+    value = None if is_listed else one.settings.get("option.quantize")
     if value is None or not value.text or is_open(value.text):
         return
     listed = tuple(rule_data(FAMILY)["quantize"].get(one.version, "").split())
     if not listed and one.version and numbers(one.version) < numbers("0.31.0"):
         return
-    yield from _refused(one, "option.quantize", value, listed or _of_vllm("quantization", one.version), release)
+    listed = listed or _of_vllm("quantization", one.version)
+    beside = rule_data(FAMILY)["beside"]["quantize"].split() if listed else ()
+    yield from _refused(one, "option.quantize", value, (*listed, *beside), release)
 
 
 def _dtype(one: LmiSettings, release: str) -> Iterator[Draft]:
     value, listed = one.settings.get("option.dtype"), rule_data(FAMILY)["dtype"]
-    if value is None or _is_judged(one):
+    if value is None or (_is_judged(one) and value.text != OF_ANOTHER_HANDLER):
         return
     fitting = [words for since, words in listed.items() if one.version and numbers(since) <= numbers(one.version)]
     words = (fitting[-1:] or [" ".join(listed.values())])[0].split()

@@ -1,12 +1,13 @@
 """What SageMaker refuses of an endpoint: names, times, variables, bodies; and what its instance cannot hold."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from serving_base.facts.published import published_model
 from trtllm_check.lint.carriers.aws_calls import AwsCall
-from trtllm_check.lint.carriers.settings import Setting
+from trtllm_check.lint.carriers.settings import Setting, key
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.served import AWS_VLLM, LMI, TENSORRT_LLM, ServedModel, served
@@ -57,6 +58,10 @@ BYTES = 2
 ROOM = 0.97
 
 
+NO_ADDRESS = re.compile(r"(?!https?://|s3://)(?:[\w~.-]*/)?[\w./-]+")  # a path, or a bucket without s3://
+PLAIN_NAME = re.compile(r"[\w.-]+")
+
+
 class GpuInstance(NamedTuple):
     """One instance type of the text."""
 
@@ -98,6 +103,8 @@ def _call(call: AwsCall, release: str) -> Iterator[Draft]:
         for name, setting in table.items:
             for form, known in _refused(name, setting, kind, call.name):
                 yield from _say("sagemaker-refuses", form, setting, call, release, **known)
+            for form, value in _variables(setting) if name in ENVIRONMENTS else ():
+                yield from _say("sagemaker-refuses", form, value, call, release)
             for _, value in setting.items if name in ENVIRONMENTS and call.maker == "python" else ():
                 if value.kind in ("number", "switch"):
                     yield from _say("sagemaker-refuses", "variable", value, call, release)
@@ -132,7 +139,12 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
         match = INSTANCE.fullmatch(kind.text) if name in VOLUMES and kind is not None else None
         if match and match["family"] in rule_data(FAMILY)["own_disks"]:
             yield "volume", {"instance": match[0]}
+        least, most = _ranges().get(name, (None, None))
+        if (least is not None and float(text) < least) or (most is not None and float(text) > most):
+            yield "range", {"range": f"at least {least}" if most is None else f"{least} to {most}"}
     if setting.kind == "text":
+        if name in _addresses() and NO_ADDRESS.fullmatch(text) and not TO_BE_FILLED.search(text):
+            yield "address", {}
         if name in NAMES and call in NAMED and not NAME.fullmatch(text) and not TO_BE_FILLED.search(text):
             yield "name", {"right": fitting_name(text)}
         if name in ROLES and NO_ROLE.fullmatch(text):
@@ -143,6 +155,27 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
             yield "no instance", known
         if name in DATA and text.startswith("s3://") and not text.endswith((".gz", ".tgz")):
             yield "archive", {}
+
+
+@cache
+def _ranges() -> Mapping[str, tuple[float | None, float | None]]:
+    return {key(name): (least, most) for name, (least, most) in rule_data(FAMILY)["ranges"].items()}
+
+
+@cache
+def _addresses() -> frozenset[str]:
+    return frozenset(map(key, rule_data(FAMILY)["addresses"]))
+
+
+def _variables(table: Setting) -> Iterator[tuple[str, Setting]]:
+    """Variables whose names or values the service does not take; ``name=...`` of a call's own is none."""
+    limits = rule_data(FAMILY)["environment"]
+    for _, value in table.items:
+        written = value.written
+        if PLAIN_NAME.fullmatch(written) and not re.fullmatch(limits["name"], written):
+            yield "variable name", value
+        elif value.kind == "text" and len(value.text) > limits["longest"]:
+            yield "variable length", value
 
 
 def _unknown_instance(text: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from trtllm_check.lint.endpoints import BLS, ENSEMBLE, ServerAddress, inputs_of,
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
+from trtllm_check.lint.rules.vllm_refusals import holds
+from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases import load_release
@@ -42,6 +44,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.api in ENGINES and call.name == "SamplingParams":
             yield from _judge(dict(call.values), call.name, call.file, release, call.api)
             yield from _best(dict(call.values), call, release)
+        if call.api == VLLM and call.name == "SamplingParams":
+            yield from _lists(dict(call.values), call, document, release)
         if call.name in GUIDES and call.api in ENGINES:
             yield from _guides(call, release)
     if any(one.engine == VLLM for one in served(document)):
@@ -198,6 +202,27 @@ def _best(values: Mapping[str, Word], call: Call, release: str) -> Iterator[Draf
         and not given & RANDOM
     ):
         yield from drafts(release, RULE, at, form="best greedy", file=call.file, **known)
+
+
+def _lists(values: Mapping[str, Word], call: Call, document: Document, release: str) -> Iterator[Draft]:
+    """Lists that vLLM looks into, and more log probabilities than the engine of the text gives."""
+    data, told = rule_data(FAMILY), release_for(document, None)
+    for form in ("no_empty_text", "not_empty"):
+        for name, since in data[form].items():
+            found = json.loads(values[name].text) if name in values and values[name].text.startswith("[") else None
+            is_wrong = found == [] if form == "not_empty" else "" in (found or ())
+            if is_wrong and holds({"since": since}, told):
+                known: dict[str, Any] = {"where": call.name, "name": name}
+                yield from drafts(release, RULE, values[name], form=form.replace("_", " "), file=call.file, **known)
+    stops, reads = values.get("stop"), values.get("detokenize")
+    if stops is not None and stops.text not in ("", "[]") and reads is not None and reads.text == "False":
+        yield from drafts(release, RULE, stops, form="detokenize", file=call.file, where=call.name)
+    engines = [one for one in served(document) if one.engine == VLLM]
+    asked = _number(values.get("logprobs"))
+    gives = len(engines) == 1 and "max_logprobs" not in engines[0].options and not engines[0].is_open
+    if gives and asked is not None and asked > data["most_logprobs"]:
+        known = {"where": engines[0].tool, "value": values["logprobs"].text, "most": data["most_logprobs"]}
+        yield from drafts(release, RULE, values["logprobs"], form="logprobs", file=call.file, **known)
 
 
 def _has_best(release: str) -> bool:

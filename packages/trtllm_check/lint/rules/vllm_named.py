@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -18,6 +19,8 @@ FAMILY = "vllm_named"
 RULE = "vllm-named-value"
 OPTIONS = ("quantization", "load_format", "tokenizer_mode", "attention_backend", "kv_cache_dtype")
 VARIABLES = {"VLLM_ATTENTION_BACKEND": "attention_backend"}  # whose values are those of an option
+SWITCH, DECIMAL = "switch", "decimal"
+KINDS = {"whole": "a whole number", SWITCH: "0 or 1", DECIMAL: "a number"}
 NEAR = 0.86
 MOST = 12  # values that a message lists
 
@@ -101,13 +104,45 @@ def _variable(setting: NamedValue, document: Document, release: str) -> Iterator
         words = others[name].split()
         close = [] if value.upper() in words else get_close_matches(value.upper(), words, 1, NEAR)
         found = [("variable", {"instead": close[0], "listed": ", ".join(words)})] if close else []
+    elif name.startswith("VLLM_") and (kind := _numbers().get(name)):
+        yield from _no_number(setting, kind, value, release_for(document, None), release)
+        return
     elif name.startswith("VLLM_"):
         told, option = release_for(document, None), VARIABLES.get(name, name)
         is_read = option != name or bool(_known(vllm_facts().table("values", name), told))
         found = list(_wrong(option, value, told)) if is_read else []
+        if is_read and not found and told is not None and option == name and not _is_any(name, value):
+            listed = ", ".join(sorted(_known(vllm_facts().table("values", name), told)))
+            found = [("", {"instead": "", "listed": listed})]  # env_with_choices refuses it
     else:
         return
     for form, known in found:
         about = {"tool": "the program", "name": name, "value": value, **known}
         about["instead"] = known["instead"] or "one of them"
         yield from drafts(release, RULE, setting.place, form=form, file=setting.file, **about)
+
+
+def _is_any(name: str, value: str) -> bool:
+    return value.lower() in {one.lower() for one in vllm_facts().table("values", name)}
+
+
+@cache
+def _numbers() -> Mapping[str, str]:
+    return {name: kind for kind, names in rule_data(FAMILY)["numbers"].items() for name in names.split()}
+
+
+def _no_number(setting: NamedValue, kind: str, value: str, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+    """``VLLM_USE_V1=true``, ``VLLM_RPC_TIMEOUT=60s``."""
+    changes = vllm_facts().table("names", "variables").get(setting.name)
+    is_there = changes is not None and bool(changes.at((told or vllm_facts().newest).place))
+    if told is not None and not is_there:
+        return
+    try:
+        float(value) if kind == DECIMAL else int(value)
+    except ValueError:
+        instead = "0 or 1" if kind == SWITCH else "the number alone"
+        known: dict[str, Any] = {"name": setting.name, "value": value, "instead": instead, "listed": KINDS[kind]}
+        function = "float" if kind == DECIMAL else "int"
+        for draft in drafts(release, RULE, setting.place, form="number", file=setting.file, function=function, **known):
+            at_start = setting.name in rule_data(FAMILY)["read_at_start"].split()
+            yield draft if at_start and is_there else draft._replace(severity="warning")
