@@ -76,10 +76,10 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         try:
             message = read_config(config.text)
         except ConfigError as error:
-            is_cut = ELISION.search(config.text) or (
-                is_piece and (ends_within(config.text) or _is_one_field(config.text))
-            )
-            yield from _mended(config, platform, None if is_cut else error)
+            is_cut = ELISION.search(config.text) or (is_piece and ends_within(config.text))
+            is_shown = is_piece and _is_one_field(config.text)
+            for draft in _mended(config, platform, None if is_cut else error):
+                yield draft._replace(severity="warning") if is_shown and draft.severity == "error" else draft
             continue
         configs.append((written, message))
         alone = len(document.configs) == 1 and _is_template(config)
