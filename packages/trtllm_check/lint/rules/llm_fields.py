@@ -28,7 +28,7 @@ LIST = re.compile(r"\[-?\d+(?:, -?\d+)*\]")
 LISTED = 128  # sizes up to here are in every version's list alike
 
 
-class Fields(NamedTuple):
+class FieldsGiven(NamedTuple):
     """What is given to one object of a class: ``values`` by name, as far as they are told, and where a name stands.
 
     ``is_open``: more may come from elsewhere; ``is_yaml``: what llm_options.py and speculative.py look into, too.
@@ -66,7 +66,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield draft._replace(severity="warning") if platform.guessed else draft
 
 
-def _of_yaml(file: ConfigFile) -> Iterator[Fields]:
+def _of_yaml(file: ConfigFile) -> Iterator[FieldsGiven]:
     """The options at the top, and those below the options that have a class."""
     try:
         written = written_options(file.text)
@@ -87,17 +87,19 @@ def _of_yaml(file: ConfigFile) -> Iterator[Fields]:
 
         values = {str(field): value for field, value in inner.items()}
         whole = option_place(file, option) if option else Word("", file.line, 1)
-        yield Fields(name, values, at, whole, file.path, is_yaml=True)
+        yield FieldsGiven(name, values, at, whole, file.path, is_yaml=True)
 
 
-def _of_call(call: Call) -> Fields:
+def _of_call(call: Call) -> FieldsGiven:
     """What is told of a call's arguments; a value that the code does not tell is there, and unknown."""
     places = {word.text: word for word in call.arguments}
     told = {name: _value(word.text) for name, word in call.values if name in places}
     values = {**dict.fromkeys(places, "$"), **told}
     whole = next(iter(call.arguments), Word("", 1, 1))
     at = {**places, **dict(call.values)}
-    return Fields(call.name, values, lambda name: at.get(name, whole), whole, call.file, call.is_open or not places)
+    return FieldsGiven(
+        call.name, values, lambda name: at.get(name, whole), whole, call.file, call.is_open or not places
+    )
 
 
 def _is_off(value: Any) -> bool:
@@ -115,7 +117,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _judge(fields: Fields, platform: Platform) -> Iterator[Draft]:
+def _judge(fields: FieldsGiven, platform: Platform) -> Iterator[Draft]:
     facts, release = rule_data(FAMILY), platform.release.name
     for field, bound in facts["bounds"].get(fields.name, {}).items():
         yield from _bound(fields, field, bound, release)
@@ -143,11 +145,11 @@ def _judge(fields: Fields, platform: Platform) -> Iterator[Draft]:
         yield from _graphs(fields, release, whole=whole)
 
 
-def _say(fields: Fields, place: Word, release: str, form: str, **known: Any) -> Iterator[Draft]:
+def _say(fields: FieldsGiven, place: Word, release: str, form: str, **known: Any) -> Iterator[Draft]:
     yield from drafts(release, RULE, place, form=form, file=fields.file, owner=fields.name, **known)
 
 
-def _bound(fields: Fields, field: str, bound: Mapping[str, Any], release: str) -> Iterator[Draft]:
+def _bound(fields: FieldsGiven, field: str, bound: Mapping[str, Any], release: str) -> Iterator[Draft]:
     """A number, or one of a list, outside of what the class takes."""
     value = fields.values.get(field)
     beside = bound.get("with")
@@ -164,7 +166,7 @@ def _bound(fields: Fields, field: str, bound: Mapping[str, Any], release: str) -
             return
 
 
-def _word(fields: Fields, field: str, word: Mapping[str, Any], release: str) -> Iterator[Draft]:
+def _word(fields: FieldsGiven, field: str, word: Mapping[str, Any], release: str) -> Iterator[Draft]:
     value = fields.values.get(field)
     if not isinstance(value, str) or UNKNOWN.search(value) or "$" in value:
         return
@@ -174,7 +176,7 @@ def _word(fields: Fields, field: str, word: Mapping[str, Any], release: str) -> 
         yield from _say(fields, fields.at(field), release, "", name=field, value=json.dumps(value), wanted=wanted)
 
 
-def _schedule(fields: Fields, release: str) -> Iterator[Draft]:
+def _schedule(fields: FieldsGiven, release: str) -> Iterator[Draft]:
     """``draft_len_schedule`` begins with a batch of one, at max_draft_len."""
     schedule, longest = fields.values.get(SCHEDULE), fields.values.get(LENGTH)
     if not isinstance(schedule, dict) or not schedule:
@@ -189,7 +191,7 @@ def _schedule(fields: Fields, release: str) -> Iterator[Draft]:
     yield from _say(fields, fields.at(SCHEDULE), release, "pair", name=SCHEDULE, says=says)
 
 
-def _graphs(fields: Fields, release: str, *, whole: bool) -> Iterator[Draft]:
+def _graphs(fields: FieldsGiven, release: str, *, whole: bool) -> Iterator[Draft]:
     """Both ``batch_sizes`` and ``max_batch_size``; ``whole``: one has to be the list that the other gives."""
     sizes, most = fields.values.get("batch_sizes"), fields.values.get("max_batch_size")
     if not isinstance(sizes, list) or not sizes or not isinstance(most, int) or most < 1:
@@ -207,7 +209,7 @@ def _size(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _type_of_cache(fields: Fields, release: str) -> Iterator[Draft]:
+def _type_of_cache(fields: FieldsGiven, release: str) -> Iterator[Draft]:
     """``KvCacheConfig(dtype="fp8")`` for an engine, whose checkpoint says the type."""
     only = rule_data(FAMILY)["auto_only"]
     kind = fields.values.get("dtype", "auto")
@@ -216,7 +218,7 @@ def _type_of_cache(fields: Fields, release: str) -> Iterator[Draft]:
         yield from _say(fields, fields.at("dtype"), release, "pair", name="dtype", says=says)
 
 
-def _plugins(fields: Fields, release: str) -> Iterator[Draft]:
+def _plugins(fields: FieldsGiven, release: str) -> Iterator[Draft]:
     """``plugin_config.gemm_plugin = True`` and ``plugin_config.use_paged_context_fmha = "enable"``."""
     facts = rule_data(FAMILY)["plugins"]
     if not in_range(release, facts["since"], facts["until"]):
@@ -231,7 +233,7 @@ def _plugins(fields: Fields, release: str) -> Iterator[Draft]:
         yield from _say(fields, fields.whole, release, "", name=name, value=json.dumps(value), wanted=wanted)
 
 
-def _engines_only(fields: Fields, release: str) -> Iterator[Draft]:
+def _engines_only(fields: FieldsGiven, release: str) -> Iterator[Draft]:
     """A way of speculation that only engines have, asked of the PyTorch backend."""
     only = rule_data(FAMILY)["engines_only"]
     if fields.name in only["classes"] and in_range(release, only["since"], ""):
