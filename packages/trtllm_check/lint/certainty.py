@@ -82,7 +82,7 @@ EARLIER_CLONE = re.compile(
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
     r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
 )
-OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-pair")
+OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-options-together")
 OF_07 = "max_num_sequences"  # a variable of the templates before 0.8
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
