@@ -83,7 +83,7 @@ EARLIER_CLONE = re.compile(
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
     r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
 )
-OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-pair")
+OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-options-together")
 OF_RELEASES = ("flag-removed", "unknown-variable")
 OF_A_VARIABLE = re.compile(r"\bgit checkout [\"']?\$\{?\w*(?:trt|tensorrt|llm|backend)\w*", re.IGNORECASE)
 HEAD = 40  # lines of a script that tell how it is used

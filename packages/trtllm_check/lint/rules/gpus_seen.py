@@ -42,6 +42,8 @@ LISTS = re.compile(r"ARG|OPT|EXTRA|FLAG|@|\*", re.IGNORECASE)
 MEBIBYTE = 2**20
 MOST_GIGABYTES = 256  # a larger number means megabytes
 SHORT, LARGE = 80, 240  # seconds; vllm docs deployment/k8s.md has 60 + 2 x 10
+SIMULATOR = re.compile(r"inference-sim|simulator|\bmock", re.IGNORECASE)
+OF_HOSTS = ("--hostfile", "-hostfile", "--machinefile", "-machinefile", "--host", "-host", "-H")
 LARGE_MODEL = re.compile(r"(?<![\d.])(?:3[0-9]|[4-9]\d|\d{3})b(?![a-z])", re.IGNORECASE)
 LAUNCH, TP = "launch_triton_server.py", "tensor_parallel_size"
 TAKEN = "vllm"  # a service of this name sets VLLM_PORT
@@ -183,10 +185,6 @@ def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:
         if SPREAD.search(word.text) and (not is_value or LISTS.search(word.text)):
             return  # further options may come from what nobody knows
     yield from drafts(release, "gpus-fewer-than-ranks", spread, form="ray", file=one.file, tool=one.tool)
-
-
-SIMULATOR = re.compile(r"inference-sim|simulator|\bmock", re.IGNORECASE)
-OF_HOSTS = ("--hostfile", "-hostfile", "--machinefile", "-machinefile", "--host", "-host", "-H")
 
 
 def _spreads(one: Invocation) -> bool:
