@@ -15,11 +15,11 @@ from trtllm_check.lint.evidence import OF_A_LOG, facts_release, told
 from trtllm_check.lint.finding import Draft, Platform, rule_data
 from trtllm_check.lint.impossible import in_no_release
 from trtllm_check.lint.lookups import once
-from trtllm_check.lint.replaced import is_replaced
 from trtllm_check.lint.shell import ShellCommand
 from trtllm_check.lint.shell.pasted import ELISION, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
-from trtllm_check.releases.clients import example_script, example_scripts
+from trtllm_check.lint.taken_back import is_taken_back, text_of
+from trtllm_check.releases.clients import example_scripts
 from trtllm_check.releases.history import with_flag
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
@@ -84,11 +84,8 @@ EARLIER_CLONE = re.compile(
     r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
 )
 OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-options-together")
-OF_RELEASES = ("flag-removed", "unknown-variable")
-OF_A_VARIABLE = re.compile(r"\bgit checkout [\"']?\$\{?\w*(?:trt|tensorrt|llm|backend)\w*", re.IGNORECASE)
-HEAD = 40  # lines of a script that tell how it is used
-NO_INPUT = " reads no input "
 OF_07 = ("max_num_sequences", "max_kv_cache_length")  # variables of the templates before 0.8
+LATER_FOLDERS = "examples/models/"
 ONE_LINE = re.compile(r"\s*```[^`]+```\W*$")
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
@@ -102,8 +99,8 @@ LLAMA = re.compile(r"(?<![a-z])(?:code)?llama|mi[sx]tral", re.IGNORECASE)
 
 def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
-    if draft.severity in ("error", "warning") and is_replaced(_text_of(draft, document), draft.place.line):
-        return draft._replace(severity="info")  # what the text itself has put something else in the place of
+    if draft.severity in ("error", "warning") and is_taken_back(draft, document, platform):
+        return draft._replace(severity="info")
     if draft.rule in OF_SCRIPTS and _is_anothers_script(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "unfilled-variable" and OF_BATCHING in draft.message and _is_taken_out(document.texts):
@@ -111,16 +108,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
     of_templates = ("unfilled-variable", "unknown-variable")
-    if draft.rule == "unknown-variable" and platform.guessed and draft.severity == "warning":
-        return draft._replace(severity="info")  # nothing comes of it, and another release may have it
-    if draft.rule in OF_RELEASES and any(OF_A_VARIABLE.search(text) for _, text in document.texts):
-        return draft._replace(severity="info")
-    if draft.rule == "example-folder" and _is_told_by_output(document):
+    if draft.rule == "example-folder" and LATER_FOLDERS in draft.place.text and _is_told_by_output(document):
         return draft._replace(severity="info")  # what a page shows as a sample was printed by an earlier one, perhaps
-    if draft.severity in ("error", "warning") and _is_commented_out(draft, document):
-        return draft._replace(severity="info")
-    if draft.rule == "unknown-flag" and platform.guessed and _is_of_another_folder(draft):
-        return draft._replace(severity="info")
     if draft.rule in OF_MODELS and _has_models_of_its_own(document.texts):
         return draft._replace(severity="info")
     if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
@@ -133,9 +122,6 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info") if TOLD_ONE in draft.message else draft
     if draft.rule == "unfilled-variable" and draft.invocation is None and _is_a_template(document.texts):
         return draft._replace(severity="info")
-    is_foreign = draft.rule == "engine-inputs" and NO_INPUT in draft.message
-    if is_foreign and platform.guessed and draft.action.startswith("leave "):
-        return draft._replace(severity="info")  # a backend of somebody's own, or of a release that was not read
     is_elsewhere = READ_ELSEWHERE.search(draft.message) or draft.message.endswith(OF_07)
     if draft.rule == "unknown-parameter" and platform.guessed and is_elsewhere:
         return draft._replace(severity="info")
@@ -228,7 +214,7 @@ def _is_given_perhaps(draft: Draft, document: Document) -> bool:
 def _shows_options(draft: Draft, document: Document) -> bool:
     """True for a build on a page that names no folder at all, and for one of weights that nobody wants: a benchmark."""
     one = draft.invocation
-    text = _text_of(draft, document)
+    text = text_of(draft, document)
     if one is None or draft.place.text.startswith("--model_config"):
         return MEASURES.search(text) is not None
     names = one.has("--output_dir") or any("/" in word.text for word in one.arguments)
@@ -238,11 +224,6 @@ def _shows_options(draft: Draft, document: Document) -> bool:
 @lru_cache(maxsize=8)
 def _shows_wrong_and_right(texts: tuple[tuple[str, str], ...]) -> bool:
     return any(CONTRAST.search(text) for _, text in texts)
-
-
-def _text_of(draft: Draft, document: Document) -> str:
-    """The text that the finding stands in."""
-    return dict(document.texts).get(draft.invocation.command.file if draft.invocation is not None else draft.file, "")
 
 
 def _leaves_out(draft: Draft, document: Document) -> bool:
@@ -421,24 +402,6 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return True
     is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
     return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
-
-
-def _is_of_another_folder(draft: Draft) -> bool:
-    """True for a run.py without a folder that has an option of another model's, such as --model_name."""
-    one = draft.invocation
-    if one is None or one.tool != "run.py" or one.path.text.strip("./") != one.tool:
-        return False
-    strange = [each.flag for each in one.given if each.flag and not with_flag(one.tool, each.name)]
-    tables = [(path, table) for path in example_scripts(one.tool) if (table := example_script(path))]
-    return any(flag in table.calls[path] for path, table in tables for flag in strange)
-
-
-def _is_commented_out(draft: Draft, document: Document) -> bool:
-    """True for a line below the head of a script that its author has made a comment."""
-    text = _text_of(draft, document)
-    if draft.place.line <= HEAD or "```" in text:
-        return False
-    return lines_of(text)[draft.place.line - 1 : draft.place.line][0].lstrip().startswith("#")
 
 
 def _is_told_further_down(draft: Draft, document: Document) -> bool:

@@ -17,15 +17,11 @@ AFTER = (
     r"correct|right|good|fixed|after(?:wards)?|new(?:er)?|now|current(?:ly)?"
     r"|yeni|新|之后|修改后|변경 후|nachher|neu|après|después|depois"
 )
-OF = r"(?:[ ]+(?:version|config\w*|code|setup|way|file|image|command|approach|behaviou?r))?"
-MARK = re.compile(
-    r"^[ \t]*(?:\#{1,6}|//|--|[-*+])?[ ]*(?:\*\*|__)?[ ]*[^\w\s(]{0,3}[ ]*"
-    rf"(?:(?P<before>{BEFORE})|(?P<after>{AFTER})){OF}"
-    r"[ ]*(?:\([^)\n]{0,60}\))?[ ]*[:：]?[ ]*(?:\*\*|__)?[ ]*[:：]?[ ]*$",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""A comment, a heading or a line in bold letters with nothing else: ``# Before (wrong)``, ``**Old (vLLM):**``."""
-SIGN = re.compile(r"[#*_:：/(]")
+OF = r"(?: (?:version|config\w*|code|setup|way|file|image|command|approach|behaviou?r))?"
+MARK = re.compile(rf"(?:(?P<before>{BEFORE})|(?P<after>{AFTER})){OF}(?: \([^)\n]{{0,60}}\))?", re.IGNORECASE)
+"""What such a line says without its marks, and nothing else: ``# Before (wrong)``, ``**Old (vLLM):**``."""
+SIGN, AROUND = re.compile(r"[#*_:：/(]"), re.compile(r"^[^\w(]+|[\s*_:：]+$")
+LONGEST = 100
 FARTHEST = 60  # lines between the two
 
 
@@ -42,7 +38,7 @@ def is_replaced(text: str, line: int) -> bool:
 @lru_cache(maxsize=16)
 def _marks(text: str) -> list[tuple[int, bool]]:
     """The lines of the marks, in order, and whether each is of what was."""
-    if not MARK.search(text):
-        return []
-    found = [(number, MARK.match(line)) for number, line in enumerate(lines_of(text), 1) if SIGN.search(line)]
+    lines = enumerate(lines_of(text), 1)
+    marked = [(number, line) for number, line in lines if len(line) <= LONGEST and SIGN.search(line)]
+    found = [(number, MARK.fullmatch(AROUND.sub("", line))) for number, line in marked]
     return [(number, match["before"] is not None) for number, match in found if match is not None]
