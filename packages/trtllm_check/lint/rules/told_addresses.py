@@ -69,6 +69,7 @@ RELATIVE = re.compile(r"[\"'`}]/?v1(?:/|[\"'`])")
 NEAR_LINES = 10  # of one object or of a client and what it asks
 TLS = ("ssl_certfile", "ssl_keyfile")
 TLS_IN_FRONT = re.compile(r"ssl_certificate|tls|caddy|traefik|letsencrypt|certbot|ssl[-_]", re.IGNORECASE)
+OLLAMA = 11434
 PLAIN = "vllm.entrypoints.api_server"
 LONGEST = 400_000
 
@@ -263,7 +264,7 @@ def _path(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
 
 def _is_asked_for(page: Page, one: ToldAddress) -> bool:
     """True for a path of a server of the page; /generate is that of vLLM's plain server, which may run as well."""
-    if one.target.port not in page.ports:
+    if one.target.port not in page.ports or (one.target.port == OLLAMA and one.path.startswith("/api/")):
         return False
     is_plain = page.has_plain_server or page.has_other_servers or any(PLAIN in text for _, text in page.texts)
     return one.path != "/generate" or not (is_plain or page.has_proxy)
