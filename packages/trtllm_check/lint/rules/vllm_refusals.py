@@ -25,7 +25,7 @@ NO = "no_"  # in front of a switch of argparse that is turned off
 Entry = dict[str, Any]
 
 
-class Given(NamedTuple):
+class GivenOptions(NamedTuple):
     """What one start is given. ``variables``: those of the text, each with its only value."""
 
     one: ServedModel
@@ -84,7 +84,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         if variables is None:
             variables = _variables(document)
-        given = Given(one, variables)
+        given = GivenOptions(one, variables)
         told = release_for(document, one.invocation)
         for entry in data["clauses"]:
             if entry["at"] in one.options and holds(entry, told) and _fits(given, entry):
@@ -99,7 +99,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _say(one, name, "bound", release, **known)
 
 
-def _order(given: Given, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+def _order(given: GivenOptions, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """A number above the one that it goes with; ranks of a draft that are neither 1 nor the target's."""
     data = rule_data(FAMILY)
     for entry in data["order"]:
@@ -137,7 +137,7 @@ def _say(one: ServedModel, at: str, form: str, release: str, **known: Any) -> It
     yield from drafts(release, RULE, place, form=form, invocation=one.invocation, file=one.file, **known)
 
 
-def _fits(given: Given, entry: Entry) -> bool:
+def _fits(given: GivenOptions, entry: Entry) -> bool:
     if "call" in entry and given.one.tool != entry["call"]:
         return False
     if not all(given.holds(name, condition) for name, condition in entry["when"].items()):
