@@ -15,6 +15,20 @@ from trtllm_check.lint.evidence import OF_A_LOG, facts_release, told
 from trtllm_check.lint.finding import Draft, Platform, rule_data
 from trtllm_check.lint.impossible import in_no_release
 from trtllm_check.lint.lookups import once
+from trtllm_check.lint.open_texts import (
+    OF_07,
+    clones_an_earlier,
+    has_a_terminal,
+    has_models_of_its_own,
+    is_a_template,
+    is_cut,
+    is_of_an_earlier,
+    is_proposed,
+    is_taken_out,
+    keeps_old_openai,
+    leaves_services_out,
+    shows_wrong_and_right,
+)
 from trtllm_check.lint.shell import ShellCommand
 from trtllm_check.lint.shell.pasted import ELISION, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
@@ -25,7 +39,6 @@ from trtllm_check.releases.history import with_flag
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
-TAKEN_OUT = re.compile(r"\b(?:remove|delete|comment out)\b[^\n]{0,40}\bdynamic[ _]batching", re.IGNORECASE)
 READ_ELSEWHERE = re.compile(r"; [\w.,+ ]+ read it$")
 HOLDS = re.compile(r"it holds TensorRT-LLM (\S+)$")
 OF_BATCHING = "max_queue_delay_microseconds"
@@ -43,11 +56,6 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     }
 )
 OF_MODELS = frozenset({"unknown-variable", "unfilled-variable", "missing-input", "unknown-input", "model-never-filled"})
-COPIED_MODEL = re.compile(
-    r"^[^\n#]*\b(?:cp|COPY|rsync)\b[^\n]*?\s[\w.$/{}-]+/(?:ensemble|preprocessing|postprocessing|tensorrt_llm)/?\*?\s",
-    re.MULTILINE,
-)
-OUR_TEMPLATES = re.compile(r"all_models|inflight_batcher_llm|triton_backend|triton_templates")
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
 OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
 OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
@@ -57,34 +65,15 @@ MEASURES = re.compile(r"benchmark|trtllm-bench|(?:dummy|random|fake) weights|thr
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
 OF_LENGTHS = "engine-limit"
 OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus", "image-starts-nothing", "needs-value"}
-CONTRAST = re.compile(
-    r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
-)  # examples, cut short
-OF_OLD_OPENAI, OLD_OPENAI = "openai 1.0", re.compile(r"(?<![\w-])openai\s*(?:[=~]=\s*0|<=?\s*[01]\b)")
+OF_OLD_OPENAI = "openai 1.0"
 CONTAINER = re.compile(r"tritonserver:\d\d\.\d\d-trtllm|tensorrt-llm/(?:release|devel):")
 OTHER_WORD = re.compile(r"tensorrt[-_]llm\s*==|(?:--branch|-b|checkout)[ =]v?\d|TensorRT-LLM v?\d+\.\d", re.IGNORECASE)
 OF_RESOURCES = frozenset({"manifest-field", "manifest-value"})
-PROPOSAL = re.compile(
-    r"^#{1,3} .*\b(?:[Pp]roposal|RFC|KEP)\b|^[Tt]his (?:proposal|RFC)\b|\b[Tt]his proposal\b", re.MULTILINE
-)
-OF_A_TERMINAL = re.compile(
-    r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[:~ ][^\n]*[#$] |^\[\+\] Running|^Error response from daemon|^ [✔✘] ",
-    re.MULTILINE,
-)
-OTHER_SERVICES = re.compile(
-    r"^services:[^\n]*\n(?:[ \t]*\n)*[ ]+#[^\n]*(?:\.{3}|…|\b(?:existing|other|your) )", re.MULTILINE
-)
 SEVERAL, TOLD_ONE = re.compile(r"\b[Mm]ulti-?(?: )?GPU\b"), "1 GPU(s): the text tells of no more"
 FLAG = re.compile(r"--[\w-]+")
 GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
-FEW, SOME, MANY = 2, 3, 5
-EARLIER_CLONE = re.compile(
-    r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
-    r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
-    r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
-)
+FEW, SOME = 2, 3
 OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-options-together")
-OF_07 = ("max_num_sequences", "max_kv_cache_length")  # variables of the templates before 0.8
 LATER_FOLDERS = "examples/models/"
 ONE_LINE = re.compile(r"\s*```[^`]+```\W*$")
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
@@ -103,24 +92,24 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in OF_SCRIPTS and _is_anothers_script(draft, document):
         return draft._replace(severity="info")
-    if draft.rule == "unfilled-variable" and OF_BATCHING in draft.message and _is_taken_out(document.texts):
+    if draft.rule == "unfilled-variable" and OF_BATCHING in draft.message and is_taken_out(document.texts):
         return draft._replace(severity="info")
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
     of_templates = ("unfilled-variable", "unknown-variable")
     if draft.rule == "example-folder" and LATER_FOLDERS in draft.place.text and _is_told_by_output(document):
         return draft._replace(severity="info")  # what a page shows as a sample was printed by an earlier one, perhaps
-    if draft.rule in OF_MODELS and _has_models_of_its_own(document.texts):
+    if draft.rule in OF_MODELS and has_models_of_its_own(document.texts):
         return draft._replace(severity="info")
-    if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
+    if draft.rule in of_templates and platform.guessed and is_of_an_earlier(document.texts):
         return draft._replace(severity="info")
-    if draft.rule in of_templates and _clones_an_earlier(document.texts):
+    if draft.rule in of_templates and clones_an_earlier(document.texts):
         return draft._replace(severity="info")  # whose templates have other variables
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "gpus-fewer-than-ranks" and any(SEVERAL.search(text) for _, text in document.texts):
         return draft._replace(severity="info") if TOLD_ONE in draft.message else draft
-    if draft.rule == "unfilled-variable" and draft.invocation is None and _is_a_template(document.texts):
+    if draft.rule == "unfilled-variable" and draft.invocation is None and is_a_template(document.texts):
         return draft._replace(severity="info")
     is_elsewhere = READ_ELSEWHERE.search(draft.message) or draft.message.endswith(OF_07)
     if draft.rule == "unknown-parameter" and platform.guessed and is_elsewhere:
@@ -132,17 +121,17 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
         return draft._replace(severity="info")
-    if draft.rule == "yaml-does-not-parse" and _has_a_terminal(document.texts):
+    if draft.rule == "yaml-does-not-parse" and has_a_terminal(document.texts):
         return draft._replace(severity="info")  # what was typed or printed around the file
-    if draft.rule == "no-gpus" and _is_cut(document.texts):
+    if draft.rule == "no-gpus" and is_cut(document.texts):
         return draft._replace(severity="info")  # a manifest that was cut
     if draft.rule == "wheel-of-another-release" and platform.guessed:
         return draft._replace(severity="info")  # which release it is for is read off a few options
-    if draft.rule == "python-use" and OF_OLD_OPENAI in draft.message and _keeps_old_openai(document.texts):
+    if draft.rule == "python-use" and OF_OLD_OPENAI in draft.message and keeps_old_openai(document.texts):
         return draft._replace(severity="info")
     if draft.rule in OF_WRITTEN_OUT and _leaves_out(draft, document):
         return draft._replace(severity="info")
-    if draft.rule == OF_LENGTHS and _shows_wrong_and_right(document.texts):
+    if draft.rule == OF_LENGTHS and shows_wrong_and_right(document.texts):
         return draft._replace(severity="info")
     if draft.rule == "clone-of-another-release" and _is_told_by_output(document):
         return draft._replace(severity="info")  # of what this very clone became
@@ -150,15 +139,15 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "flag-removed" and platform.guessed and _says_that_it_went(draft, document.texts):
         return draft._replace(severity="info")
-    if draft.rule == "compose-together" and _leaves_services_out(document.texts):
+    if draft.rule == "compose-together" and leaves_services_out(document.texts):
         return draft._replace(severity="info")  # what the reader has is not all here
     if draft.severity != "error":
         return draft
-    if draft.rule in OF_WHOLE_COMMANDS and _shows_wrong_and_right(document.texts):
+    if draft.rule in OF_WHOLE_COMMANDS and shows_wrong_and_right(document.texts):
         return draft._replace(severity="info")
     if draft.rule == "tool-not-in-release" and _is_told_further_down(draft, document):
         return draft._replace(severity="info")
-    if draft.rule in OF_RESOURCES and _is_proposed(document.texts):
+    if draft.rule in OF_RESOURCES and is_proposed(document.texts):
         return draft._replace(severity="info")
     if platform.guessed and draft.rule == "unknown-flag" and _is_of_the_first_build(draft):
         return draft._replace(severity="warning", why=f"{draft.why} trtllm-build of 0.7 had it.")
@@ -182,13 +171,6 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
         return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
-
-
-@lru_cache(maxsize=8)
-def _has_models_of_its_own(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True where the repository's models are copied from a folder of the reader's, and the templates named nowhere."""
-    is_copied = any(COPIED_MODEL.search(text) for _, text in texts)
-    return is_copied and not any(OUR_TEMPLATES.search(text) for _, text in texts)
 
 
 def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
@@ -221,11 +203,6 @@ def _shows_options(draft: Draft, document: Document) -> bool:
     return "```" in text and len(one.given) > SOME and not names
 
 
-@lru_cache(maxsize=8)
-def _shows_wrong_and_right(texts: tuple[tuple[str, str], ...]) -> bool:
-    return any(CONTRAST.search(text) for _, text in texts)
-
-
 def _leaves_out(draft: Draft, document: Document) -> bool:
     """True for a command with three dots among its words: ``trtllm-build ... --max_seq_len 8192``."""
     command = draft.invocation.command if draft.invocation is not None else None
@@ -243,62 +220,11 @@ def _is_named(line: str) -> bool:
     return pieces > 0 and len(SAID.findall(said)) > (FEW if pieces == 1 else 0)
 
 
-@lru_cache(maxsize=8)
-def _is_a_template(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True for a template as the project has it: nearly all that may be filled in is open."""
-    whole = "\n".join(text for _, text in texts)
-    return whole.count('string_value: "${') >= MANY and "fill_template" not in whole
-
-
 def _says_that_it_went(draft: Draft, texts: tuple[tuple[str, str], ...]) -> bool:
     """True where a comment of the text says of the option that a release renamed it, or took it away."""
     match = FLAG.search(draft.message)
     lines = (line for _, text in texts for line in GONE.findall(text))
     return match is not None and any(match[0] in line for line in lines)
-
-
-@lru_cache(maxsize=8)
-def _leaves_services_out(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True for a piece of compose: ``# ... existing services``."""
-    return any(OTHER_SERVICES.search(text) for _, text in texts)
-
-
-@lru_cache(maxsize=8)
-def _keeps_old_openai(texts: tuple[tuple[str, str], ...]) -> bool:
-    return any(OLD_OPENAI.search(text) for _, text in texts)
-
-
-@lru_cache(maxsize=8)
-def _is_proposed(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True for a proposal of what a project's resources are to be."""
-    return any(PROPOSAL.search(text) for _, text in texts)
-
-
-@lru_cache(maxsize=8)
-def _is_of_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True where several templates are filled and none with the batch size: they had no variable for it before 0.8."""
-    whole = "\n".join(text for _, text in texts)
-    return whole.count("fill_template.py") > 1 and (
-        "triton_max_batch_size" not in whole or any(one in whole for one in OF_07)
-    )
-
-
-@lru_cache(maxsize=8)
-def _has_a_terminal(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True where a prompt stands before a file, or what a program printed behind it."""
-    return any(OF_A_TERMINAL.search(text) for _, text in texts)
-
-
-@lru_cache(maxsize=8)
-def _is_cut(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True for a text whose last line is a remark about what would follow."""
-    return any(text.rstrip().rpartition("\n")[2].lstrip().startswith("#") for _, text in texts)
-
-
-@lru_cache(maxsize=8)
-def _is_taken_out(texts: tuple[tuple[str, str], ...]) -> bool:
-    """True where the text says to remove the lines by hand that the variable stands in."""
-    return any(TAKEN_OUT.search(text) for _, text in texts)
 
 
 def _is_filled_by_a_program(draft: Draft, document: Document) -> bool:
@@ -379,11 +305,6 @@ def _is_of_the_first_build(draft: Draft) -> bool:
         and one.tool == "trtllm-build"
         and all(given.name in rule_data("arguments")["first_build"].split() for given in one.given)
     )
-
-
-@lru_cache(maxsize=8)
-def _clones_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
-    return any(EARLIER_CLONE.search(text) for _, text in texts)
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:
