@@ -35,6 +35,7 @@ SHELL_OPTION = re.compile(r"[-+][a-zA-Z]+")
 SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
+OF_A_FILE = re.compile(r"--?[\w-]*(?:dir|path|output|out|folder|name|log|file)")  # before a path that starts nothing
 OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$|^\$\{?(?:\w+_)?VLLM_(?:\w+_)?IMAGE\b")
 HELD = re.compile(
     r"(?:--(?:wrap|command)=)?(?=(?:[A-Z_]+=\S+[ \t]+)*[^\s=]+[ \t][\s\S])(?!--?\w)"
@@ -190,7 +191,7 @@ class _Reader:
             if file_name(word.text) in SHELLS and any(re.fullmatch(r"-\w*c", one.text) for one in words[number + 1 :]):
                 self.unwrap(words[number:], _behind(around, words[:number]))
                 return
-            name = "" if "=" in word.text else file_name(word.text)  # PYTHONPATH=/opt/lm_eval starts nothing
+            name = "" if "=" in word.text or OF_A_FILE.fullmatch(words[number - 1].text) else file_name(word.text)
             if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
                 continue
             is_module = words[number - 1].text == "-m" and word.text in MODULES

@@ -215,7 +215,7 @@ class _Reader(PythonWords):
     def command(self, node: ast.AST, script: Script) -> None:
         if isinstance(node, ast.List | ast.BinOp | ast.Tuple) and id(node) not in self.done:
             words = self.listed(node)
-            if words and is_command(words):
+            if words and is_command(words) and (len(words) > 1 or "/" not in words[0].text):  # else a list of files
                 self.done |= {id(one) for one in ast.walk(node)}
                 script.words(words)
                 for line in perhaps(self, [node], words) if isinstance(node, ast.expr) else ():

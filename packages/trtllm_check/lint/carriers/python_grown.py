@@ -12,6 +12,9 @@ from trtllm_check.lint.carriers.script import Script, joined, unknown
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
 
+IN_FRONT = frozenset(
+    {"sudo", "env", "timeout", "nice", "numactl", "stdbuf", "nohup", "tini", "dumb-init", "srun", "taskset"}
+)
 STARTERS = frozenset({"docker", "mpirun", "tritonserver", "bash", "sh", "git", "pip", "curl"})
 SUB_COMMANDS = frozenset({"serve", "bench", "-m", "throughput", "latency", "prepare-dataset"})
 HEAD = re.compile(  # a text that begins with a command, up to its tool
@@ -90,6 +93,8 @@ def is_command(words: Sequence[Word]) -> bool:
     first = ALIASES.get(names[0], names[0])
     if first in TOOLS or (first in STARTERS and len(words) > 1):
         return True
+    if first in IN_FRONT:
+        return any(is_command(words[number:]) for number in range(1, min(len(words), FIRST_WORDS)))
     return PYTHON.fullmatch(first) is not None and any(
         name in TOOLS or name == "-m" or name.endswith(".py") for name in names[1:]
     )

@@ -21,6 +21,9 @@ ENTRY = re.compile(r"\bentrypoint:\s*(?:\[|-)\s*[\"']?(?:/bin/|/usr/bin/)?sh[\"'
 OF_A_NOTEBOOK = re.compile(r"^[ \t]*(?P<mark>[!%])(?P<command>[ ]?[a-z][^\n]*)$", re.MULTILINE)
 ALONE = re.compile(r"[ ]?(?P<what>cd|export|source|conda activate)[ \t]+(?P<rest>[^\s&;|#]+)[ \t]*(?:#.*)?")
 C_OPTION = re.compile(r"-\w*c")
+OF_RED_HAT = re.compile(
+    r"image:[^\n]*(?:\bubi\d|redhat|\brhel|fedora|centos|rocky|alma|\bquay\.io/)"
+)  # sh is bash there
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -57,14 +60,27 @@ def _lost(text: str, file: str, release: str) -> Iterator[Draft]:
 
 def _scripts(text: str, file: str, release: str) -> Iterator[Draft]:
     """``#!/bin/sh``, and what stands below it; where sh is bash, as on Red Hat, it runs."""
+    if OF_RED_HAT.search(text):
+        return
     for match in FIRST_LINE.finditer(text):
         held = HELD.search(text, text.rfind("\n", 0, max(match.start() - 1, 0)) + 1, match.start())
         mark = re.compile(rf"^[ \t]*{held['mark']}[ \t]*$", re.MULTILINE) if held else END
         end = mark.search(text, match.end())
-        for one in of_bash(text[match.end() : end.start() if end else len(text)]):
+        inside = _indented(text[match.end() : end.start() if end else len(text)], len(match["indent"]))
+        for one in of_bash(inside):
             place = word_at(text, match.end() + one.start, one.what)
             known: dict[str, Any] = {"what": one.what, "says": one.says, "instead": one.instead}
             yield from drafts(release, RULE, place, form="sh", file=file, **known)
+
+
+def _indented(text: str, margin: int) -> str:
+    """The lines up to one that stands further out than the script's first, as in a block of YAML."""
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if line.strip() and len(line) - len(line.lstrip()) < margin:
+            return text[:at]
+        at += len(line)
+    return text
 
 
 def _script(one: ServedContainer, text: str) -> Word | None:
