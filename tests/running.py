@@ -17,7 +17,7 @@ FAILED = 1
 
 
 class Running:
-    """A plugin of the process that hands tests out. After ``limit_s`` it names those that have not ended, and ends."""
+    """A plugin of the process that hands tests out: ``limit_s`` after the first it names those that run, and ends."""
 
     def __init__(self, config: pytest.Config, limit_s: float) -> None:
         self._config = config
@@ -26,13 +26,12 @@ class Running:
         self._clock = threading.Timer(limit_s, self._give_up)
         self._clock.daemon = True
 
-    def pytest_sessionstart(self) -> None:
-        self._clock.start()
-
     def pytest_sessionfinish(self) -> None:
         self._clock.cancel()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if self._clock.ident is None:
+            self._clock.start()
         self._running[nodeid] = None
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
