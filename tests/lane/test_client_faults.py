@@ -36,6 +36,7 @@ from waiting import tried, until
 
 pytestmark = [pytest.mark.server]
 
+TRIES = 5
 NEVER_ENDS = SamplingOptions(end_id=-1)
 LONG = 300
 OUTPUT_TOKENS = "nv_llm_output_token_len_sum"
@@ -180,12 +181,16 @@ def read_on(answer: Iterator[str], pieces: list[str]) -> ClientError | None:
 
 
 def killed(lost: Lost, connect: Connect) -> Seen:
-    with connect(lost, retry=ONCE) as client:
-        answer = client.stream(question(max_tokens=700))
-        pieces = [next(answer)]
-        kill(lost.server)
-        seen = read_on(answer, pieces)
-    lost.restart()
+    """On a busy machine the answer may be whole before its server is killed: then again."""
+    for _ in range(TRIES):
+        with connect(lost, retry=ONCE) as client:
+            answer = client.stream(question(max_tokens=700))
+            pieces = [next(answer)]
+            kill(lost.server)
+            seen = read_on(answer, pieces)
+        lost.restart()
+        if seen is not None:
+            break
     assert seen is not None and seen.pieces == tuple(pieces)
     assert 1 <= len(pieces) < 700
     return seen
