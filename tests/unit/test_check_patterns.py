@@ -109,7 +109,7 @@ def tries(pattern: re.Pattern[str]) -> Iterator[str]:
 def search_all(first: int, seconds: float, given: Sequence[str]) -> None:
     """In a process of its own, which faulthandler ends where one pattern takes longer.
 
-    A signal would do, but in a worker of the tests an alarm has ended the worker.
+    An alarm would do, but a worker of the tests has died without a word while one was set here.
     """
     known = {one: re.compile(one) for one in given} or patterns()
     for number, name in enumerate(sorted(known)[first:], first):
