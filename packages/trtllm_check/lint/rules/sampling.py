@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trtllm_check.lint.bounds import is_within, range_of
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import BLS, ENSEMBLE, ServerAddress, inputs_of, serves
@@ -235,9 +236,9 @@ def _judge(values: Mapping[str, Word], where: str, file: str, release: str, engi
     bounds = rule_data(FAMILY)
     for name, bound in bounds[engine].items():
         number = _number(values.get(name))
-        if number is None or _fits(number, bound):
+        if number is None or is_within(number, bound):
             continue
-        known = {"where": where, "name": name, "value": values[name].text, "range": _range(bound)}
+        known = {"where": where, "name": name, "value": values[name].text, "range": range_of(bound)}
         yield from drafts(release, RULE, values[name], file=file, **known)
     heat, answers = _number(values.get("temperature")), _number(values.get("n"))
     beams = "use_beam_search" in values or engine != VLLM  # which wants a temperature of 0
@@ -255,17 +256,3 @@ def _number(word: Word | None) -> float | None:
         return float(word.text) if word is not None and word.text not in ("True", "False") else None
     except ValueError:
         return None
-
-
-def _fits(number: float, bound: Mapping[str, float]) -> bool:
-    return (
-        number >= bound.get("least", number)
-        and number <= bound.get("most", number)
-        and ("above" not in bound or number > bound["above"])
-    )
-
-
-def _range(bound: Mapping[str, float]) -> str:
-    """The bounds in words."""
-    low = f"above {bound['above']}" if "above" in bound else f"at least {bound['least']}"
-    return f"{low} and at most {bound['most']}" if "most" in bound else low

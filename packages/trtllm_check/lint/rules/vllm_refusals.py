@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from serving_base.facts.published import published_model
+from trtllm_check.lint.bounds import is_within, range_of
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
@@ -94,8 +95,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _no_experts(one, told, release)
         for name, bound in data["bounds"].items():
             number = _number(given.value(name) or "")
-            if number is not None and not _is_within(number, bound) and holds(bound, told):
-                known = {"name": name, "value": given.value(name), "range": _range(bound)}
+            if number is not None and not is_within(number, bound) and holds(bound, told):
+                known = {"name": name, "value": given.value(name), "range": range_of(bound)}
                 yield from _say(one, name, "bound", release, **known)
 
 
@@ -179,24 +180,3 @@ def _number(text: str) -> float | None:
         return float(text) if text[-1:].isdecimal() else None
     except ValueError:
         return None
-
-
-def _is_within(number: float, bound: Mapping[str, float]) -> bool:
-    return (
-        number >= bound.get("least", number)
-        and number <= bound.get("most", number)
-        and ("above" not in bound or number > bound["above"])
-        and ("under" not in bound or number < bound["under"])
-    )
-
-
-def _range(bound: Mapping[str, float]) -> str:
-    low = f"above {bound['above']}" if "above" in bound else f"at least {bound['least']}"
-    high = (
-        f" and at most {bound['most']}"
-        if "most" in bound
-        else f" and below {bound['under']}"
-        if "under" in bound
-        else ""
-    )
-    return low + high
