@@ -312,6 +312,12 @@ def test_lines_that_were_not_read_are_named() -> None:
     assert invoke("--release", "0.12.0", "-", text=GOOD)[2] == ""
 
 
+def test_text_that_goes_into_a_command_is_read_with_the_word_that_ends_it() -> None:
+    python = "python3 - <<EOF\nfrom vllm import LLM\nllm = LLM(model='a/b')\nEOF\n"
+    assert invoke("--release", "0.12.0", "-", text=f"cat > a.txt <<EOF\nwords\nEOF\n{python}")[2] == ""
+    assert "not read: lines 5\n" in invoke("--release", "0.12.0", "-", text=f"{python}more words\n")[2]
+
+
 def test_a_stray_fence_hides_nothing() -> None:
     page = f"Build it:\n\n{BROKEN}\nA template:\n\n```\n{{context}}\n```\n"
     assert [one["rule"] for one in findings("--release", "0.12.0", "-", text=page)] == ["flag-removed"]

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from each import each
 from trtllm_check.lint.finding import Drop, Edit, Finding, Insert, Platform, Put, Swap
-from trtllm_check.lint.fixing import findings, quoted, rewritten
+from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.page import Snippet, snippets
 from trtllm_check.lint.reading import read_document
+from trtllm_check.lint.rewriting import quoted, rewritten
 from trtllm_check.lint.rules import arguments, defaults, memory, pairs
 from trtllm_check.lint.shell import read_commands
 from trtllm_check.releases import Argument, known_releases, load_release

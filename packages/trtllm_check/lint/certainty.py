@@ -77,6 +77,7 @@ OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-options-together")
 LATER_FOLDERS = "examples/models/"
 ONE_LINE = re.compile(r"\s*```[^`]+```\W*$")
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
+COUNTEREXAMPLE = re.compile(r"\b(?:typo|does(?:n't| not) exist|wrong|mistake|don't do this)\b|❌", re.IGNORECASE)
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
     r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx"
@@ -117,6 +118,10 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     is_guess = draft.rule == "container-of-another-release" and platform.told
     if is_guess and (_is_the_one_told(draft, platform) or _is_told_by_output(document)):
         return draft._replace(severity="info")
+    if _is_a_counterexample(draft, document):
+        return draft._replace(severity="info")
+    if draft.rule == "stray-word" and draft.place.text == "\\" and _ends_its_file(draft, document):
+        return draft._replace(severity="info")  # bash drops it there
     if draft.rule == "build-of-nothing" and _shows_options(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
@@ -305,6 +310,21 @@ def _is_of_the_first_build(draft: Draft) -> bool:
         and one.tool == "trtllm-build"
         and all(given.name in rule_data("arguments")["first_build"].split() for given in one.given)
     )
+
+
+def _is_a_counterexample(draft: Draft, document: Document) -> bool:
+    """True for a line whose comment says that it is a mistake."""
+    file = draft.file or (draft.invocation.command.file if draft.invocation is not None else "")
+    lines = lines_of(dict(document.texts).get(file, ""))
+    line = lines[draft.place.line - 1] if 0 < draft.place.line <= len(lines) else ""
+    return "#" in line and COUNTEREXAMPLE.search(line, line.index("#")) is not None
+
+
+def _ends_its_file(draft: Draft, document: Document) -> bool:
+    """True for the last word of a script."""
+    file = draft.invocation.command.file if draft.invocation is not None else draft.file
+    text = dict(document.texts).get(file, "")
+    return text.endswith("\\") and draft.place.line == text.count("\n") + 1
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from trtllm_check.lint.carriers.python_words import spaced
-from trtllm_check.lint.carriers.script import unknown
+from trtllm_check.lint.carriers.script import unknown_arguments
 from trtllm_check.lint.held_arguments import HELD_MODEL, started_at
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.kinds import kind_of_name
@@ -56,7 +56,7 @@ def chosen_commands(
             if key in seen or len(seen) > MOST or is_told or ESCAPED.search(piece.text):
                 continue
             seen.add(key)
-            more = unknown("more", (piece.line, piece.column))
+            more = unknown_arguments((piece.line, piece.column))
             whole = spaced([*started_at(piece, *FRONTS[one.tool]), more, piece, more], " ")
             if whole is not None:
                 yield from (each._replace(image=one.command.image) for each in read_inside(whole, one.command.file))
@@ -79,7 +79,7 @@ def _of_bases(
             continue
         value = word.part(len(name) + 1, len(word.text))
         front = FRONTS["vllm" if base["vllm"] else base["other"]]
-        more = unknown("more", (value.line, value.column))
+        more = unknown_arguments((value.line, value.column))
         lines = [
             spaced([value, more], " "),
             *(spaced([*started_at(one, *front), more, one, more], " ") for one in longer),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
-from trtllm_check.lint.carriers.script import unknown
+from trtllm_check.lint.carriers.script import unknown_arguments
 from trtllm_check.lint.shell import ShellCommand, Word
 from trtllm_check.releases.vllm import options_of
 
@@ -54,7 +54,7 @@ def bench_commands(commands: Sequence[ShellCommand]) -> Iterator[ShellCommand]:
             place = command.words[start]
             words = ("vllm", *BENCHES[texts[start]].split())
             front = [Word(text, place.line, place.column, place.places[:1] * len(text)) for text in words]
-            more = unknown("more", (place.line, place.column))
+            more = unknown_arguments((place.line, place.column))
             yield command._replace(words=(*front, more, *(one for word in given for one in (word, more))))
 
 

@@ -4,31 +4,26 @@ A corrected command is read and checked again, until the rules know nothing more
 """
 
 import re
-import shlex
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from serving_base.errors import PlaybookError
 from trtllm_check.lint.certainty import OF_ONE_RELEASE, weighed
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, Platform, Put, Swap
-from trtllm_check.lint.invocations import Invocation, regrouped
-from trtllm_check.lint.programs import FLAG, Given
+from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Platform, Put, Swap
+from trtllm_check.lint.held_arguments import is_held
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import FLAG
 from trtllm_check.lint.reading import read_document
+from trtllm_check.lint.rewriting import quoted, rewritten, written
 from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.spelling import spelled
 from trtllm_check.lint.supposing import watched
 from trtllm_check.lint.tested import is_tested
-from trtllm_check.releases import Release
 
-LINE_WIDTH = 110
-# What a shell reads as one word without quotes; a pattern or a home folder has to stay without.
-PLAIN = re.compile(r"[\w@%+=:,./~*?^-]+", re.ASCII)
-EXPANDED = re.compile(r"\$[{(]|`[^`]+`")
-KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\)|`[^`]+`)", re.DOTALL)
 Family = Callable[[Document, Platform], Iterable[Draft]]
 MOST_ROUNDS = 10
 MOST_CORRECTED = 200
@@ -39,159 +34,6 @@ GRAVITY = {"error": 0, "warning": 1, "info": 2}
 VARIABLE_NAME = re.compile(r"\{[^{}]*\}|\w+")
 QUOTES = "'\""
 LEAVE_OUT = ("unknown-flag",)  # rules whose correction may take an option out
-
-
-class _Line:
-    """The words of a command while edits are made."""
-
-    def __init__(self, command: ShellCommand, inner: Mapping[int, str]) -> None:
-        self.words = command.words
-        self.text = {id(word): inner.get(id(word), word.text) for word in command.words}
-        self.gone: set[int] = set()
-        self.before: dict[int, tuple[str, ...]] = {}
-        self.behind: dict[int, list[str]] = {}
-        self.settled: set[tuple[int, str]] = set()  # flags of an invocation that an edit has been made to
-
-    def result(self) -> list[tuple[Word | None, str]]:
-        """The words, each with the one it was; None for a new one."""
-        found: list[tuple[Word | None, str]] = []
-        for word in self.words:
-            found += [(None, text) for text in self.before.get(id(word), ())]
-            if id(word) not in self.gone:
-                found.append((word, self.text[id(word)]))
-            found += [(None, text) for text in self.behind.get(id(word), [])]
-        return found
-
-    def drop(self, given: Given) -> None:
-        self.gone |= {id(given.word), *map(id, given.values)}
-
-    def set(self, given: Given, value: str | None) -> None:
-        self.gone |= set(map(id, given.values))
-        self.text[id(given.word)] = given.name
-        if value is not None:
-            self.behind[id(given.word)] = [value]
-
-    def add(self, invocation: Invocation, flag: str, value: str | None) -> None:
-        self.behind.setdefault(id(anchor(invocation)), []).extend([flag] if value is None else [flag, value])
-
-    def swap(self, old: Word, new: str) -> None:
-        for word in self.words:
-            start = word.places.index(old.places[0]) if old.places and old.places[0] in word.places else -1
-            if word is old:
-                start = 0
-            text = self.text[id(word)]
-            if start >= 0 and text[start : start + len(old.text)] == old.text:
-                self.text[id(word)] = text[:start] + new + text[start + len(old.text) :]
-                if text and not self.text[id(word)]:
-                    self.gone.add(id(word))
-                return
-
-
-def rewritten(
-    command: ShellCommand,
-    tool_start: Word | None,
-    edits: Iterable[tuple[Invocation, Edit]],
-    release: Release,
-    inner: Mapping[int, str] | None = None,
-) -> str:
-    """``command`` after ``edits``; of two edits of one flag the first counts. ``inner``: words that changed inside."""
-    line = _Line(command, inner or {})
-    edits = list(edits)
-    swaps = dict.fromkeys(edit for _, edit in edits if isinstance(edit, Swap))  # equal ones count once
-    for swap in sorted(swaps, key=lambda swap: (swap.old.line, swap.old.column), reverse=True):
-        line.swap(swap.old, swap.new)
-    uses: dict[int, dict[str, list[Given]]] = {}
-    for invocation, edit in edits:
-        if isinstance(edit, Insert):
-            line.before.setdefault(id(edit.before), edit.words)
-        elif id(invocation) not in uses:
-            uses[id(invocation)] = _by_name(arguments(invocation, release))
-    for kind in (Drop, Put):
-        for invocation, edit in edits:
-            if isinstance(edit, Drop | Put) and isinstance(edit, kind):
-                _apply(line, invocation, edit, uses[id(invocation)].get(edit.flag, []))
-    return _shell(command, line.result(), tool_start)
-
-
-def arguments(invocation: Invocation, release: Release) -> tuple[Given, ...]:
-    """The arguments as the release's tool takes them; as any release's does if it has none."""
-    tool = release.tools.get(invocation.tool)
-    return invocation.given if tool is None else regrouped(invocation, tool)
-
-
-def _by_name(everything: Iterable[Given]) -> dict[str, list[Given]]:
-    found: dict[str, list[Given]] = {}
-    for given in everything:
-        if given.flag:
-            found.setdefault(given.name, []).append(given)
-    return found
-
-
-def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, uses: Sequence[Given]) -> None:
-    key = (id(invocation.path), edit.flag)
-    if key in line.settled:
-        return
-    line.settled.add(key)
-    if isinstance(edit, Drop):
-        for given in uses:
-            line.drop(given)
-    elif uses:
-        for given in uses[:-1]:
-            line.drop(given)
-        line.set(uses[-1], edit.value)
-    else:
-        line.add(invocation, edit.flag, edit.value)
-
-
-def anchor(invocation: Invocation) -> Word:
-    """The word behind which a new flag belongs."""
-    words = [invocation.path, *invocation.arguments]
-    if invocation.tool in ("mpirun", "python"):
-        return invocation.path
-    if invocation.tool == "docker" and len(invocation.positional) > 1:
-        image = next(number for number, word in enumerate(words) if word is invocation.positional[1])
-        return words[image - 1]
-    return words[-1]
-
-
-def quoted(text: str) -> str:
-    """``text`` as one word of a shell; what was left to the shell to expand still is."""
-    if EXPANDED.search(text):
-        parts = KEPT.split(text)
-        return '"' + "".join(part if number % 2 else _escaped(part) for number, part in enumerate(parts)) + '"'
-    return text if PLAIN.fullmatch(text) else shlex.quote(text)
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r'([\\"`$])', r"\\\1", text)
-
-
-def _shell(command: ShellCommand, words: list[tuple[Word | None, str]], tool_start: Word | None) -> str:
-    assignments = [
-        f"{name}={quoted(value)}" for name, _, value in (word.text.partition("=") for word in command.assignments)
-    ]
-    start = next((number for number, (word, _) in enumerate(words) if word is tool_start and word is not None), 0)
-    texts = [quoted(text) for _, text in words]
-    flags = [number for number, (_, text) in enumerate(words) if number > start and FLAG.fullmatch(text)]
-    lines = [""]
-    for text in [*assignments, *texts[: flags[0] if flags else len(texts)]]:
-        if lines[-1] and len(lines[-1]) + len(text) >= LINE_WIDTH:
-            lines.append(text)
-        else:
-            lines[-1] = f"{lines[-1]} {text}".lstrip()
-    lines += [" ".join(texts[begin:end]) for begin, end in pairwise([*flags, len(texts)])]
-    text = " ".join(lines)
-    return (text if len(text) <= LINE_WIDTH else " \\\n  ".join(lines)) + _input(command)
-
-
-def _input(command: ShellCommand) -> str:
-    """What goes into the command."""
-    for redirect in command.redirects:
-        if redirect.operator == "<<<":
-            return f" <<< {quoted(redirect.target.text)}"
-        if redirect.operator == "<<":
-            return f" <<'EOF'\n{redirect.target.text.rstrip()}\nEOF"
-    return ""
 
 
 @dataclass
@@ -211,6 +53,13 @@ class _Changes:
                 changes.edits[id(command)] += [(draft.invocation, edit) for edit in draft.edits]
         return changes
 
+    def only(self, commands: Set[int]) -> "_Changes":
+        """Those of ``commands``."""
+        return _Changes(
+            {key: one for key, one in self.commands.items() if key in commands},
+            defaultdict(list, {key: edits for key, edits in self.edits.items() if key in commands}),
+        )
+
 
 class Said(NamedTuple):
     """A draft and the family that handed it in."""
@@ -229,15 +78,40 @@ def findings(
     askers: dict[str, set[Family]] = {}
     said = _said(document, platform, families, askers)
     drafts = [one.draft for one in said] if doubt is None else doubt(said, askers, document, platform)
-    changes = _Changes.of(drafts)
+    grave = [one for one in drafts if one.severity != "info"]
+    fixes = _fixes(document, platform, families, _Changes.of(grave))
+    hinted = {id(one.invocation.command) for one in drafts if one.severity == "info" and one.edits and one.invocation}
+    with_hints = _fixes(document, platform, families, _Changes.of(drafts).only(hinted), hints=True) if hinted else {}
+    lost = _lost(drafts)
+    found = [_finding(draft, with_hints if draft.severity == "info" else fixes, lost) for draft in drafts]
+    return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
+
+
+def _fixes(
+    document: Document, platform: Platform, families: Sequence[Family], changes: "_Changes", *, hints: bool = False
+) -> dict[int, str]:
+    """By command its correction, "" where nothing is left of it; what a hint says goes in with ``hints`` only."""
     fixes: dict[int, str] = {}
+    texts = dict(document.texts)
     for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
-        text = _settled(_corrected(document, platform, changes, outer, members), platform, families)
+        text = _corrected(document, platform, changes, outer, members)
+        text = _settled(text, platform, families, hints=hints)
+        text = _respelled(text, spelled(outer.words, texts.get(outer.file, "")))
         left = text if _still_does_something(outer, text) else ""
         fixes |= {id(command): left for command in members}
-    lost = _lost(drafts)
-    found = [_finding(draft, fixes, lost) for draft in drafts]
-    return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
+    return fixes
+
+
+def _respelled(text: str, spellings: Mapping[str, str]) -> str:
+    """``text``, one command, with the variables that its words came from."""
+    if not spellings:
+        return text
+    document = read_document(text, "shell")
+    command = next((one for one in document.commands if one.words), None)
+    if command is None:
+        return text
+    words = [(word, spellings.get(word.text, word.text)) for word in command.words]
+    return written(command, words, _tool_start(document, command))
 
 
 def _lost(drafts: Iterable[Draft]) -> dict[int, str]:
@@ -308,11 +182,24 @@ def _said(
     return list(found.values())
 
 
+def _in_words(edit: Edit) -> str:
+    """An edit of options that stand without their command."""
+    if isinstance(edit, Drop):
+        return f"leave {edit.flag} out"
+    if isinstance(edit, Put):
+        return f"write {edit.flag}" if edit.value is None else f"write {edit.flag} {quoted(edit.value)}"
+    if isinstance(edit, Swap):
+        return f"write {edit.new} for {edit.old.text}" if edit.new else f"leave {edit.old.text} out"
+    return f"write {' '.join(edit.words)} in front of {edit.before.text}"
+
+
 def _finding(draft: Draft, fixes: Mapping[int, str], lost: Mapping[int, str]) -> Finding:
     file, fix = draft.file, Fix("action", draft.action)
     if draft.invocation is not None:
         file = file or draft.invocation.command.file
-        if draft.edits:
+        if draft.edits and is_held(draft.invocation.command.words):
+            fix = Fix("action", ", ".join(map(_in_words, draft.edits)))
+        elif draft.edits:
             text = fixes.get(id(draft.invocation.command))
             without = lost.get(id(draft.invocation.command), "")
             fix = Fix("command", text, without) if text else Fix("action", TOO_MANY if text is None else NOTHING_LEFT)
@@ -320,11 +207,12 @@ def _finding(draft: Draft, fixes: Mapping[int, str], lost: Mapping[int, str]) ->
     return Finding(draft.rule, draft.severity, line, column, draft.message, draft.why, fix, draft.source, file)
 
 
-def _settled(text: str, platform: Platform, families: Sequence[Family]) -> str:
+def _settled(text: str, platform: Platform, families: Sequence[Family], *, hints: bool) -> str:
     """``text``, one command, after all further edits that the rules have for it."""
     for _ in range(MOST_ROUNDS):
         document = read_document(text, "shell")
-        changes = _Changes.of(drafts_of(document, platform, families))
+        drafts = drafts_of(document, platform, families)
+        changes = _Changes.of([one for one in drafts if hints or one.severity != "info"])
         groups = _groups(document, changes)
         changed = _corrected(document, platform, changes, *groups[0]) if groups else text
         if changed == text:
@@ -380,11 +268,8 @@ def _position(word: Word, command: ShellCommand) -> int | None:
 
 def _extent(word: Word, command: ShellCommand, start: int) -> tuple[int, int]:
     """Start and end of ``command`` in ``word``, its quotes and assignments included."""
-    ends = [
-        word.places.index(last.places[-1]) + 1
-        for last in command.words
-        if last.places and last.places[-1] in word.places
-    ]
+    last_of = {place: number for number, place in enumerate(word.places)}  # a value stands at one place
+    ends = [last_of[last.places[-1]] + 1 for last in command.words if last.places and last.places[-1] in last_of]
     starts = [
         word.places.index(one.places[0]) for one in command.assignments if one.places and one.places[0] in word.places
     ]

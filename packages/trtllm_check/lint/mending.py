@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Insert, Platform, Swap
-from trtllm_check.lint.fixing import GRAVITY, Family, anchor, arguments, drafts_of, findings, quoted
+from trtllm_check.lint.fixing import GRAVITY, Family, drafts_of, findings
 from trtllm_check.lint.ignoring import read_ignores, without_ignored
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.reading import read_document
+from trtllm_check.lint.rewriting import anchor, arguments, quoted
 from trtllm_check.lint.shell.words import Word
 
 MOST_TRIES = 30

@@ -35,7 +35,8 @@ def unread(
     text: str, commands: Sequence[ShellCommand], invocations: Iterable[Invocation], read: Collection[int], file: str
 ) -> list[Unread]:
     """The lines of shell ``text`` that are neither blank, comments, part of a known command nor in ``read``."""
-    known = {one.command.line for one in invocations if one.command.file == file and not is_strange(one)}
+    here = [one for one in invocations if one.command.file == file]
+    known = {one.command.line for one in here if not is_strange(one) or heredoc_lines([one.command])}
     covered = set(read)
     for command in commands:
         if command.line in known or is_harmless(command):
@@ -63,9 +64,10 @@ def is_harmless(command: ShellCommand) -> bool:
 
 
 def heredoc_lines(commands: Iterable[ShellCommand]) -> set[int]:
-    """The lines of the texts that go into ``commands``."""
+    """The lines of the texts that go into ``commands``, and of the words that end them."""
     bodies = [one.target for command in commands for one in command.redirects if one.operator == "<<"]
-    return {line for body in bodies for line, _ in body.places} | {body.line for body in bodies}
+    lines = [{body.line, *(line for line, _ in body.places)} for body in bodies]
+    return {line for body in lines for line in (*body, max(body) + 1)}
 
 
 def _says_something(line: str) -> bool:

@@ -141,9 +141,9 @@ def _cuda_faults(tag: str) -> Iterator[TagFault]:
     version, parts = match["version"], match["rest"].strip("-").split("-")
     numbers = version.split(".")
     if len(numbers) < 3:
-        yield TagFault(
-            "its tags have three numbers", f"{'.'.join([*numbers, *['0'] * (3 - len(numbers))])}{match['rest']}", source
-        )
+        whole = f"{'.'.join([*numbers, *['0'] * (3 - len(numbers))])}{match['rest']}"
+        is_bare = len(parts) < 2 and Version(version) >= Version("12")  # all of these end in a system
+        yield TagFault("its tags have three numbers", f"{whole}-ubuntu22.04" if is_bare else whole, source)
         return
     at = Version(version)
     if at < Version(data["newer_since"]) and version not in data["kept"].split():

@@ -21,6 +21,7 @@ BASE = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda)(?::\S*)?$|^\$
 LOCAL = re.compile(r"\s(?:\./|/)\S*(?:\.deb|\$)")
 TEST = re.compile(r"(?:^|[\s;&|])(?P<test>\[[ ](?:[^\]\n\[])*?[ ]==[ ][^\]\n]*?[ ]\])(?=[\s;]|$)")
 SH = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda|rocm/\S+|nvcr\.io/\S+)(?::\S*)?$|^\$")
+SH_UNKNOWN = re.compile(r"^\$|nvidia/pytorch(?::|$)")  # an image that is not told, and one whose sh takes ==
 OWN_SHELL = re.compile(r"tensorrt-llm/|^rocm/")  # whose SHELL is bash, which images made from them take over
 PARENT = re.compile(r"(?:^|\s|\")\.\./")
 VALUED = re.compile(r"--\w+=\S+\s+")
@@ -79,7 +80,8 @@ def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
                     place = step.argument.part(found.start("install"), found.end("install") - len(found["rest"]))
                     yield FormFault("image-base", place, "update", (("image", image),))
                 has_lists = not found["clean"]
-            if not is_bash and SH.match(image) and (match := TEST.search(text)):
+            is_dash = not is_bash and SH.match(image) and not SH_UNKNOWN.search(image)
+            if is_dash and (match := TEST.search(text)):
                 place = step.argument.part(match.start("test"), match.end("test"))
                 yield FormFault("image-base", place, "test", (("image", image),))
             yield from _of_bash(step, image) if not is_bash else ()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.literal_files import files_in
 from trtllm_check.lint.carriers.printed import is_sentence
-from trtllm_check.lint.carriers.script import Carried, Script, aligned, dedented, joined, unknown
+from trtllm_check.lint.carriers.script import Carried, Script, aligned, dedented, joined, unknown, unknown_arguments
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell.words import Word, file_name
 
@@ -177,7 +177,7 @@ def command_of(word: Word, literals: Sequence[Literal], number: int) -> tuple[li
         last = one
         number = index
     if CLOSED.match(word.text, last.end) is None:
-        words.append(unknown("more", _place(word, last.end)))
+        words.append(unknown_arguments(_place(word, last.end)))
     return words, number + 1
 
 

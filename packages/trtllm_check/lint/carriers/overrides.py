@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.carriers.script import Script, unknown
+from trtllm_check.lint.carriers.script import Script, unknown, unknown_arguments
 from trtllm_check.lint.carriers.settings import Place
 from trtllm_check.lint.carriers.workloads import fields_of
 from trtllm_check.lint.shell import Word
@@ -57,7 +57,7 @@ def scripts(node: Any, argument: Callable[[Any], Word]) -> Iterator[Word]:
         named = [unknown(MODEL_OF_ARGUMENTS, at)] if words[0].text.startswith("-") else []
         script = Script()
         if value.id == "sequence":
-            script.words([*start, *named, *words, unknown("more", at)])
+            script.words([*start, *named, *words, unknown_arguments(at)])
         else:
             script.add(" ".join(["", *(word.text for word in (*start, *named)), ""]).lstrip(), at)
             script.take(whole)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from trtllm_check.lint.carriers.script import joined, unknown
+from trtllm_check.lint.carriers.script import joined, unknown_arguments
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell import Word
 
@@ -56,7 +56,7 @@ def commands_in(text: Word) -> Iterator[Word]:
             command = [line.part(match.end())] if match else []
         is_open = bool(command) and line.text.rstrip().endswith("\\")
     if command and is_open:  # the rest comes under a condition
-        command.append(unknown("more", command[-1].places[-1]))
+        command.append(unknown_arguments(command[-1].places[-1]))
     yield from _whole(command)
 
 

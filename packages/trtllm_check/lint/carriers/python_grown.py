@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from trtllm_check.lint.carriers.python_built import Addition, GrownCommand, built
 from trtllm_check.lint.carriers.python_words import PythonWords, called_name, spaced
-from trtllm_check.lint.carriers.script import Script, joined, unknown
+from trtllm_check.lint.carriers.script import Script, joined, unknown, unknown_arguments
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
 
@@ -70,7 +70,7 @@ def _begun(one: GrownCommand) -> GrownCommand:
 def perhaps(code: PythonWords, nodes: Iterable[ast.expr], words: Sequence[Word]) -> Iterator[list[Word]]:
     """The command with each part of ``nodes`` that stands under a condition: ``*(["--x"] if y else [])``."""
     for node in nodes:
-        more = unknown("more", code.place(node))
+        more = unknown_arguments(code.place(node))
         for one in ast.walk(node):
             if isinstance(one, ast.IfExp):
                 for branch in (one.body, one.orelse):
@@ -104,7 +104,7 @@ def _of_words(code: PythonWords, one: GrownCommand, *, is_touched: bool) -> Iter
     words = code.listed(one.base)
     if not words or not is_command([*words, *_pieces(code, one.always)][:FIRST_WORDS]):
         return
-    more = unknown("more", code.place(one.base))
+    more = unknown_arguments(code.place(one.base))
     possible = [(group, found) for group in one.possible if (found := list(_pieces(code, group)))]
     before = list(_pieces(code, (piece for piece in one.always if piece.in_front)))
     always = list(_pieces(code, (piece for piece in one.always if not piece.in_front)))
@@ -123,7 +123,7 @@ def _of_text(code: PythonWords, one: GrownCommand) -> Iterator[list[Word]]:
     head = HEAD.match(joined([text, *always]).text) if text is not None else None
     if text is None or head is None:
         return
-    more = unknown("more", code.place(one.base))
+    more = unknown_arguments(code.place(one.base))
     blank = Word(" ", more.line, more.column, more.places[:1])
     yield [text, *always, *([blank, more] if one.possible else [])]
     for group in one.possible[:MOST_PARTS]:
@@ -144,7 +144,7 @@ def _of_lines(code: PythonWords, one: GrownCommand) -> Iterator[list[Word]]:
     """A script of which each element is a line; lines under a condition belong to the command above them."""
     lines: list[Word] = list(code.listed(one.base))
     possible: list[list[Word]] = []
-    more = unknown("more", code.place(one.base))
+    more = unknown_arguments(code.place(one.base))
     blank = Word(" ", more.line, more.column, more.places[:1])
     for piece in one.pieces:
         found = list(_pieces(code, [piece]))
@@ -169,7 +169,7 @@ def _without_end(word: Word) -> Word:
 def _text(code: PythonWords, piece: Addition) -> Word:
     words = code.listed(piece.node)
     found = spaced(words, " ") if words else code.value(piece.node)
-    return found or unknown("more", code.place(piece.node))
+    return found or unknown_arguments(code.place(piece.node))
 
 
 def _pieces(code: PythonWords, pieces: Iterable[Addition]) -> Iterator[Word]:
@@ -181,7 +181,7 @@ def _pieces(code: PythonWords, pieces: Iterable[Addition]) -> Iterator[Word]:
             else:
                 words = code.listed(piece.node)
                 is_empty = isinstance(piece.node, ast.List | ast.Tuple) and not piece.node.elts
-                yield from words or ([] if is_empty else [unknown("more", code.place(piece.node))])
+                yield from words or ([] if is_empty else [unknown_arguments(code.place(piece.node))])
             code.bound = before
 
 

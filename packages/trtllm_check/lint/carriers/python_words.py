@@ -7,7 +7,7 @@ from functools import cached_property
 
 from trtllm_check.lint.carriers.python_built import pairs_of
 from trtllm_check.lint.carriers.python_values import Values
-from trtllm_check.lint.carriers.script import aligned, joined, unknown
+from trtllm_check.lint.carriers.script import aligned, joined, unknown, unknown_arguments
 from trtllm_check.lint.shell import Place, Word
 
 DEEPEST = 50
@@ -49,14 +49,15 @@ class PythonWords:
             words: list[Word] = []
             for one in node.elts:
                 if isinstance(one, ast.Starred):
-                    words += self.listed(one.value) or [unknown("more", self.place(one))]
+                    words += self.listed(one.value) or [unknown_arguments(self.place(one))]
                 else:
                     words.append(self.value(one) or unknown("value", self.place(one)))
             return words
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = self.listed(node.left), self.listed(node.right)
             if left or right:
-                return [*(left or [unknown("more", self.place(node))]), *(right or [unknown("more", self.place(node))])]
+                other = [unknown_arguments(self.place(node))]
+                return [*(left or other), *(right or other)]
         if isinstance(node, ast.Name):
             known = self.named(node)
             is_list = isinstance(known, ast.List | ast.Tuple | ast.BinOp | ast.ListComp)

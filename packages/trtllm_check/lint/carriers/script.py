@@ -18,6 +18,7 @@ SPECIAL = re.compile(r"[\"\\`]|\$(?![{(])")
 QUOTE = re.compile("'")
 OUR_NAME = re.compile(r"\W+")
 LONGEST_NAME = 40
+MORE = "more"
 
 
 class Carried(NamedTuple):
@@ -117,6 +118,16 @@ def unknown(written: str, place: Place) -> Word:
     name = OUR_NAME.sub("_", written).strip("_")[:LONGEST_NAME] or "unknown"
     text = f"${{{name if not name[0].isdigit() else f'_{name}'}}}"
     return Word(text, *place, (place,) * len(text))
+
+
+def unknown_arguments(place: Place) -> Word:
+    """Stands for arguments that only the running program knows."""
+    return unknown(MORE, place)
+
+
+def hides_arguments(words: Iterable[Word]) -> bool:
+    """True where :func:`unknown_arguments` stand among ``words``."""
+    return any(word.text == f"${{{MORE}}}" for word in words)
 
 
 def joined(words: Sequence[Word]) -> Word:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from trtllm_check.lint.carriers.python_calls import Call
-from trtllm_check.lint.carriers.script import Script, unknown
+from trtllm_check.lint.carriers.script import Script, unknown, unknown_arguments
 from trtllm_check.lint.shell import Word
 from trtllm_check.releases.vllm import options_of, vllm_facts
 
@@ -70,7 +70,7 @@ def scripts(node: Any, argument: Argument) -> Iterator[Word]:
         model = _chart_model(around) if read or OF_CHARTS.match(name) else None
         named = argument(model) if model is not None else unknown("model of a list", place)
         script = Script()
-        script.words([*start, named, *words, *([unknown("more", place)] if model is None else ())])
+        script.words([*start, named, *words, *([unknown_arguments(place)] if model is None else ())])
         yield script.word()
 
 

@@ -19,7 +19,8 @@ OURS = re.compile(
 TEMPLATED = re.compile(r"(?<!\$)\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\s*\$\{?\w+\}?\s*$|^[<>=|]{7}", re.MULTILINE)
 TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)
 NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
-PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in
+# What the reader or a program fills in; a name glued to a value stands for further lines.
+PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@|[\"'\]}][A-Z]+_[A-Z_]+\s*$")
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
 NEXT_FILE = re.compile(

@@ -32,7 +32,15 @@ from trtllm_check.lint.carriers.compose_parts import is_of_another
 from trtllm_check.lint.carriers.option_lines import is_broken_config
 from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
-from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
+from trtllm_check.lint.carriers.script import (
+    Carried,
+    Script,
+    aligned,
+    joined,
+    unknown,
+    unknown_arguments,
+    with_single_dollars,
+)
 from trtllm_check.lint.carriers.stack_values import stack_command
 from trtllm_check.lint.carriers.workloads import open_workload, workloads
 from trtllm_check.lint.carriers.yaml_cut import completed
@@ -268,7 +276,7 @@ class _Reader:
             elif node.id == "scalar":
                 words.append(self.argument(node))
         if words and starts_command(words):
-            script.words([*words, unknown("more", self.place(nodes[-1]))] if grows else words)
+            script.words([*words, unknown_arguments(self.place(nodes[-1]))] if grows else words)
 
     def argument(self, node: Any) -> Word:
         """``$(NAME)`` is Kubernetes' way to write a variable, ``$$`` compose's to write a dollar."""

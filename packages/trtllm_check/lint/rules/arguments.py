@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, rule_data
-from trtllm_check.lint.fixing import arguments
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
+from trtllm_check.lint.rewriting import arguments
 from trtllm_check.lint.rules.names import (
     NO,
     Unknown,

@@ -9,6 +9,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.box import FAMILY, Box, boxes
+from trtllm_check.lint.rules.lmi_variables import LMI, TGI
 from trtllm_check.lint.shell.words import Word
 
 TOKEN = re.compile(r"(?:HF|HUGGING_?FACE)\w*(?:TOKEN|API_?KEY)")
@@ -130,7 +131,7 @@ def _properties(text: str, file: str, release: str) -> Iterator[Draft]:
 
 def _lmi(text: str, file: str, release: str) -> Iterator[Draft]:
     """Names that LMI had for a while or never."""
-    if not LMI_SETTING.search(text) and not HUB_CALLS.search(text):
+    if not (LMI_SETTING.search(text) or HUB_CALLS.search(text)) or (TGI.search(text) and not LMI.search(text)):
         return
     for name, meant in LMI_NAMES.items():
         match = re.search(rf"^[ \t]*(?:export[ \t]+|-e[ \t]+)?[\"']?{name}[\"']?[ \t]*[=:]", text, re.MULTILINE)

@@ -21,6 +21,9 @@ ANOTHER_IMAGE = re.compile(r"\bImage\.(?:debian_slim|from_\w+|micromamba)\(|^Ima
 # A page with a log is no installation to come.
 LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisfied")
 
+MAKES_ONE = re.compile(r"-m venv\b|\bvirtualenv[ ]|\buv venv\b|\bconda create\b")
+PLAIN_IMAGE = re.compile(r"(?:^|/)(?:ubuntu|debian|python|nvidia/cuda|miniconda3?|alpine)(?::|@|$)|^\\$")
+
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
@@ -154,9 +157,15 @@ def _broken(
     elif (
         not takes(entry["works"], entry["newest"])
         and takes(last.specifier, entry["newest"])
+        and not _brings_packages(last)
         and not _is_bounded(document, entry, wanted)
     ):
         yield from drafts(release, "pins-break", last.word, form="newest", invocation=last.pip, **known)
+
+
+def _brings_packages(one: Requirement) -> bool:
+    """True in an image that has packages of its own, which pip leaves as they are."""
+    return one.pip is not None and bool(one.pip.image) and PLAIN_IMAGE.search(one.pip.image) is None
 
 
 def _excluded(one: Requirement, other: Requirement) -> bool:
@@ -168,6 +177,8 @@ def _excluded(one: Requirement, other: Requirement) -> bool:
 
 def _is_bounded(document: Document, entry: dict[str, Any], wanted: list[Requirement]) -> bool:
     """True where something else of the text keeps the newest away, or may."""
+    if any(len(MAKES_ONE.findall(text)) > 1 for _, text in document.texts):
+        return True  # which of the environments holds both, nobody tells
     if any(LOCKED.search(text) for _, text in document.texts) or any(not one.name for one in requirements(document)):
         return True
     if entry["other"] == "transformers" and any(one.name == HUB and one.exact for one in wanted):

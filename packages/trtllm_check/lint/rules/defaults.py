@@ -11,10 +11,10 @@ from trtllm_check.lint import finding
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import QUANTIZES, DocumentFacts
 from trtllm_check.lint.finding import Draft, Drop, Edit, Insert, Platform, Put, gpu_of
-from trtllm_check.lint.fixing import arguments
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.programs import PYTHON
+from trtllm_check.lint.rewriting import arguments
 from trtllm_check.lint.rules.arguments import is_checked, missing
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.pairs import LAUNCHERS, engine_world, orchestrated

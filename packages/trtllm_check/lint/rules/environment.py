@@ -37,6 +37,7 @@ MODEL_NAME = re.compile(r"(?:VLLM_|HF_|LLM_|BASE_)?MODEL(?:_NAME|_ID|_PATH)?")
 OF_AMD = "AITER"  # in names that AMD's own builds of vLLM read, more than its releases do
 SEVERAL = 3  # variables of a beginning that vLLM has none of
 ENOUGH = 4  # parts of a name, of which one more is the same name
+OPTION = re.compile(r"write (?P<flag>--[a-z][\w-]+)")
 SOURCES = frozenset({".", "source", "set", "eval"})
 STARTERS = ("vllm", "trtllm-serve", "trtllm-bench", "trtllm-build", "tritonserver", "launch_triton_server.py", "run.py")
 PROGRAMS = re.compile(
@@ -62,6 +63,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue  # handed to an option, which is what it is for
         seen.add((file, name))
         for form, known in _said(name, release_for(document, None)):
+            option = OPTION.match(known.get("instead", ""))
+            if option and option["flag"] in dict(document.texts).get(file, ""):
+                known["instead"] = f"leave it out: {option['flag']} is given"
             yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, **known)
     yield from _arguments(document, release)
     yield from _without_arguments(document, release)

@@ -53,7 +53,7 @@ def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
         (one.target.line, one.target.column) < (words[0].line, words[0].column) for one in command.redirects if words
     ):
         return  # ``> uv run ...``: the sign of somebody's prompt
-    if not 1 < len(words) <= MOST_WORDS:
+    if not 1 < len(words) <= MOST_WORDS or [word.text for word in words[1:]] == ["-v"]:  # asks for the version
         return
     name = file_name(words[0].text)
     name = ALIASES.get(name, name)

@@ -181,6 +181,8 @@ def _misspelt(readings: Sequence[FolderRead], folders: set[str], release: str) -
     plain = {_plain(folder): folder for folder in folders if not is_open(folder)}
     for one in readings:
         other = plain.get(_plain(one.path))
+        if other and other.lstrip("./") == one.path.lstrip("./"):
+            continue  # the same one, from another working folder
         if other and one.path not in folders and not is_open(one.path):
             yield from drafts(release, "misspelt-folder", one.place, path=one.path, other=other)
 

@@ -58,7 +58,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if len({one.gpus for one in starts}) > 1 and any(fences(text) for _, text in document.texts):
         machine = None  # a page may go on to larger machines
     for docker in document.of("docker"):
-        yield from _quotes(docker, release)
+        yield from _quotes(docker, dict(document.texts).get(docker.command.file, ""), release)
         yield from _few_bytes(docker, release)
         yield from _none(docker, release)
     for one in starts:
@@ -84,13 +84,17 @@ def _launched(launch: Invocation) -> ServedModel:
     )
 
 
-def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
+def _quotes(docker: Invocation, text: str, release: str) -> Iterator[Draft]:
     """``--gpus device=0,1``: docker reads its value as comma-separated fields."""
+    lines = lines_of(text)
     for word in docker.values("--gpus"):
         match = DEVICES.fullmatch(word.text)
         if match and "," in match["ids"] and not QUOTED.search(word.text):
             edits: tuple[Edit, ...] = ()
-            known = {"value": word.text, "instead": f"--gpus '\"{word.text}\"'"}
+            before = lines[word.line - 1][: word.column - 1] if 0 < word.line <= len(lines) else ""
+            is_literal = before.count("'") % 2 == 1  # of a program, whose own quotes these would end
+            instead = f'--gpus \\\\"{word.text}\\\\"' if is_literal else f"--gpus '\"{word.text}\"'"
+            known = {"value": word.text, "instead": instead}
             yield from drafts(release, "gpu-list-unquoted", word, edits=edits, invocation=docker, **known)
 
 
@@ -171,7 +175,8 @@ def _of_an_actor(document: Document, one: ServedModel, release: str) -> Iterator
 
 @lru_cache(maxsize=8)
 def _actors(text: str) -> tuple[re.Match[str], ...]:
-    return tuple(OF_AN_ACTOR.finditer(text))
+    found = OF_AN_ACTOR.finditer(text)
+    return tuple(one for one in found if "#" not in text[text.rfind("\n", 0, one.start()) + 1 : one.start()])
 
 
 def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:

@@ -1,5 +1,6 @@
 """Repositories of Hugging Face's hub that a text loads from owners whose families are known, and that are not there."""
 
+import math
 import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
@@ -35,6 +36,7 @@ LOCAL = re.compile(
 )
 # Services whose own names look alike.
 SERVICES = re.compile(r"openrouter|together(?:\.ai|\.xyz|computer)|deepinfra|fireworks\.ai|api\.nvidia\.com", re.I)
+SIZE = re.compile(r"(?:^|[-_])(?P<billions>\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 BEFORE = 90
 
 
@@ -79,13 +81,21 @@ def _before(pattern: re.Pattern[str], text: str, match: re.Match[str]) -> re.Mat
 
 
 def _nearest(name: str, ids: tuple[str, ...]) -> str:
-    """The one that has most of the name's parts, and is spelt most alike."""
+    """One of the same family and about the size, with most of the name's parts, and spelt most alike."""
     wanted = _parts(name)
 
-    def likeness(one: str) -> tuple[int, float]:
-        return len(wanted & _parts(one)), SequenceMatcher(None, name.lower(), one.lower()).ratio()
+    def likeness(one: str) -> tuple[bool, float, int, float]:
+        of_family = one.lower().split("-")[0] == name.lower().split("-")[0]
+        spelling = SequenceMatcher(None, name.lower(), one.lower()).ratio()
+        return of_family, -_apart(name, one), len(wanted & _parts(one)), spelling
 
     return max(ids, key=likeness)
+
+
+def _apart(one: str, other: str) -> float:
+    """By how many octaves the sizes of two names differ, in parameters; 0 where one of them tells none."""
+    sizes = [float(match["billions"]) for match in map(SIZE.search, (one, other)) if match]
+    return abs(math.log2(sizes[0] / sizes[1])) if len(sizes) == 2 and all(sizes) else 0
 
 
 def _parts(name: str) -> set[str]:

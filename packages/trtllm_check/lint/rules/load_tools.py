@@ -1,7 +1,7 @@
 """Tools that load a server: vllm bench, genai-perf, aiperf, perf_analyzer; options, endpoints, metrics."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -209,6 +209,7 @@ def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> I
     known, tool = options_of(BENCH), f"vllm {BENCH}"
     if told is not None and not any(changes.at(told.place) for changes in known.values()):
         told = None  # a release without the command is not the one that is meant
+    is_patched = any(_is_nobodys(given.name, known) for given in _own(one.given))
     for given in _own(one.given):
         name = given.name.lstrip("-").replace("_", "-")
         if not given.name.startswith("--") or is_open(given.name) or "." in name:
@@ -223,7 +224,7 @@ def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> I
                 yield from _say(one, word, "option", release, edits=edits, tool=tool, flag=given.name, instead=meant)
             continue
         lacking = absence(changes, told)
-        if lacking is None or (told is None and not lacking.gone):
+        if lacking is None or (told is None and (is_patched or not lacking.gone)):
             continue
         form = "left" if told is None else "of a release"
         instead = instead_of("bench", name) if lacking.gone else f"leave it out, or take vLLM {lacking.edge} or later"
@@ -236,6 +237,14 @@ def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> I
             "version": version,
         }
         yield from _say(one, given.word, form, release, **about)
+
+
+def _is_nobodys(name: str, known: Collection[str]) -> bool:
+    """True for an option that no release has and that is like none: the reader's own, in a program that was changed."""
+    plain = name.lstrip("-").replace("_", "-")
+    if not name.startswith("--") or is_open(name) or "." in plain or any(one.startswith(plain) for one in known):
+        return False
+    return plain.removeprefix("no-") not in known and not get_close_matches(plain, known, 1, NEAR)
 
 
 def _own(given: Sequence[Given]) -> Iterator[Given]:

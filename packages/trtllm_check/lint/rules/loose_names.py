@@ -1,16 +1,21 @@
 """Names that a program uses, and that nothing of the text imports or makes."""
 
+import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from trtllm_check.lint.carriers.loose_names import ERROR
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.shell.words import lines_of
 
 FAMILY = "loose_names"
 RULE = "name-missing"
 FROM, PB_UTILS = re.compile(r"from (?P<module>\S+) import"), "triton_python_backend_utils"
+DEFINED = re.compile(r"(?P<depth>[ \t]*)(?:async[ ]+)?def[ ]+(?P<name>\w+)")
+PROSE = re.compile(r"^[A-Z][\w'-]*(?: [\w'(),-]+){3,}[.:]?$", re.MULTILINE)  # a sentence without a mark in front
 MADE = (
     r"\bimport\b[^\n]*\b{name}\b|\b(?:as|def|class|for)\s+{name}\b"
     r"|^[ \t]*{name}\s*(?::[^\n=]+)?=|^[ \t]+{name},?[ \t]*$"
@@ -28,12 +33,36 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if made.search(text):
             continue  # another piece of the page does
         is_page = any(fences(text))
+        if not is_page and not _is_program(text):
+            continue  # a piece of code between sentences
         form = "on a page" if is_page and not _imports_others(one.member, text) else ""
         instead = one.member if one.member.startswith("write ") else f"put {one.member} at the top"
         for draft in drafts(
             platform.release.name, RULE, one.place, form=form, file=one.file, name=one.dotted, instead=instead
         ):
-            yield draft._replace(severity="warning") if is_page and not form else draft
+            is_certain = not is_page and not _is_never_called(one.place.line, text)
+            yield draft if form or is_certain else draft._replace(severity="warning")
+
+
+@lru_cache(maxsize=8)
+def _is_program(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return PROSE.search(text) is None
+    return True
+
+
+def _is_never_called(line: int, text: str) -> bool:
+    """True for a line of a function that the text does not call: nothing happens until another one does."""
+    lines = lines_of(text)
+    depth = len(lines[line - 1]) - len(lines[line - 1].lstrip()) if 0 < line <= len(lines) else 0
+    for above in reversed(lines[: line - 1]):
+        match = DEFINED.match(above)
+        if match and len(match["depth"]) < depth:
+            name = re.escape(match["name"])
+            return re.search(rf"(?<!def )(?<!\w){name}\b", text) is None and not name.startswith("__")
+    return False
 
 
 def _imports_others(member: str, text: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.script import hides_arguments
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import published_ports
@@ -44,6 +45,8 @@ OTHER_SERVERS = re.compile(
 )
 COMPOSED = re.compile(r"\bdocker[- ]compose\b[^\n#]* up\b")
 LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
+# Adapters that a running server loads, under names that no command tells.
+LOADS_ADAPTERS = re.compile(r"RUNTIME_LORA_UPDATING|LORA_RESOLVER|lora_\w*resolver|load_lora_adapter")
 
 
 class Server(NamedTuple):
@@ -82,7 +85,8 @@ class Page:
         servers = [one._replace(ports=forwarded) if one.is_in_cluster else one for one in servers]
         self.servers = servers
         self.document = document
-        self.names = [one.names for one in servers if one.start.engine == VLLM]
+        loads = any(LOADS_ADAPTERS.search(text) for _, text in document.texts)
+        self.names = [() if loads else one.names for one in servers if one.start.engine == VLLM]
         self.ports = {port for one in servers for port in one.ports}
         self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
         self.texts = document.texts
@@ -254,7 +258,8 @@ def server_of(around: Around, one: ServedModel) -> Server:
     port = one.number("port") or PORT
     start = one.invocation
     lines = (start.command.line, start.command.end_line) if start is not None else (one.at.line, one.at.line)
-    if "port" in one.options and one.number("port") is None:
+    is_hidden = start is not None and "port" not in one.options and hides_arguments(start.arguments)
+    if is_hidden or ("port" in one.options and one.number("port") is None):
         return Server(one, port, (), *lines)
     docker = around.docker(one)
     if docker is not None and docker.value("--net", "--network") != "host":

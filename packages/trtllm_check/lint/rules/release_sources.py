@@ -35,7 +35,8 @@ def from_sources(document: Document, platform: Platform) -> Iterator[Draft]:
             is_named = not requirement.specifier or facts_release(requirement.exact) == named.name
             wheel = _wheel(requirement, named if is_named else release, newest=newest)
             yield from _in_words(wheel, named, release)
-        if not platform.guessed:  # the pin of a release that nobody named
+        of_a_night = any(".dev" in one for one in listed)  # whose pin may be that of the release before
+        if not platform.guessed and not of_a_night:  # else the pin of a release that nobody named
             yield from _modelopt(requirement, release)
     if newest:
         yield from _two_newest(document, wanted, release)

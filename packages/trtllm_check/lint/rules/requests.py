@@ -24,7 +24,7 @@ from trtllm_check.lint.endpoints import (
     serves,
     triton_requests,
 )
-from trtllm_check.lint.finding import Draft, Platform, Swap, drafts, rule_data
+from trtllm_check.lint.finding import Draft, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases import Release, load_release
@@ -43,12 +43,14 @@ READ_ONLY = re.compile(
     r"^/v2(?:/health/(?:live|ready)|/models/(?:[^/]+(?:/versions/[^/]+)?(?:/(?:ready|config|stats|trace/setting))?|stats)"
     r"|/repository/.*|/(?:logging|trace/setting)|/(?:system|cuda)sharedmemory/.*)?/?$"
 )
+LISTS, INDEX = re.compile(r"^/v2/models/?$"), "/v2/repository/index"
 SETTABLE = re.compile(r"^/v2/(?:repository/|logging|trace/setting|models/[^/]+/trace/setting|\w+sharedmemory/)")
 # From 3.1 the tokenizer's end is <|eot_id|> in every revision, and the preprocessing model takes it.
 INSTRUCT = re.compile(r"llama[-_ ]?3[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
 PROGRAM_PORT = re.compile(
     r"\b(?:uvicorn|fastapi|gunicorn|hypercorn|flask|app\.run|streamlit|gradio)\b[^\n]*?(?<![\d.])(\d{4,5})\b"
 )
+NAMES_TRITON = re.compile(r"triton|tensorrt|trt-?llm|kserve|/v2/(?:models|health|repository)", re.IGNORECASE)
 END_OF_TURN = "<|eot_id|>"
 OF_PICTURES = re.compile(r"(?:image|video)_(?:(?:url|bytes)_)?input$|image_sizes$")
 COMPOSE = re.compile(r"\bdocker[ -]compose (?:-\S+ (?:\S+ )?)*(?:up|restart|start|logs|exec|ps)\b")
@@ -64,6 +66,7 @@ class _Correction:
     request: TritonRequest
     url: str
     body: dict[str, Any] | None
+    method: str = ""
     found: list[tuple[str, Word, bool, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, rule: str, place: Word, *, renamed: bool = False, **known: Any) -> None:
@@ -101,12 +104,14 @@ class _Correction:
                 **known,
             )
 
-    def _edits(self) -> Iterator[Swap]:
+    def _edits(self) -> Iterator[Swap | Put]:
         curl, request = self.request.curl, self.request.request
         if curl is None:
             return
         if self.url != self.request.url.text:
             yield Swap(self.request.url, self.url)
+        if self.method:
+            yield Put("-X", self.method)
         in_words = any(word is request.place for given in curl.given for word in given.values)
         if in_words and self.body is not None and self.body != self.request.fields:
             yield Swap(request.place, json.dumps(self.body, ensure_ascii=False))
@@ -151,6 +156,10 @@ class _Around:
         return frozenset(map(int, found))
 
     @cached_property
+    def names_triton(self) -> bool:
+        return any(NAMES_TRITON.search(text) for _, text in self.document.texts)
+
+    @cached_property
     def _models(self) -> dict[str, set[str]]:
         return {}
 
@@ -189,10 +198,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _is_anothers(one: TritonRequest, around: _Around) -> bool:
-    """True for a path that is none of Triton's at a port of a program of the text's own, which asks Triton itself."""
-    if not one.request.url or one.target.is_triton or one.target.path in ("", "/"):
+    """True at another port for a path that no text on Triton has, or that a program of the text's own answers."""
+    target = one.target
+    if not one.request.url or target.path in ("", "/") or target.port == TRITON_PORT:
         return False
-    return one.target.port != TRITON_PORT and one.target.port in around.programs
+    is_named = around.names_triton or READ_ONLY.match(target.path) or SETTABLE.match(target.path) or target.verb
+    return not is_named or (not target.is_triton and target.port in around.programs)
 
 
 def _release_of(model: str, request: TritonRequest, platform: Platform) -> Release:
@@ -251,6 +262,8 @@ def _path(correction: _Correction, around: _Around) -> None:
         model = match[1] if match else ENSEMBLE if around.platform.release.builds_engines else LLMAPI
         verb = "infer" if one.tensors else "generate_stream" if "stream" in path else "generate"
         right = HEALTH if "health" in path and not posts else f"/v2/models/{model}/{verb}"
+        if LISTS.match(path) and not posts:
+            right, correction.method = INDEX, "POST"
         problem = "it only describes the model" if READ_ONLY.match(path) else "Triton has no such path"
     correction.url = correction.url.replace(path, right, 1) if path else correction.url + right
     method = one.request.method or ("POST" if posts else "GET")

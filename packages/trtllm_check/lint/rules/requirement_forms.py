@@ -27,6 +27,8 @@ NOT_ISOLATED = re.compile(
     r"no-build-isolation|^\[(?:project|tool\.)|extra-build-dependencies|PIP_NO_BUILD_ISOLATION|FLASH_ATTENTION_SKIP",
     re.MULTILINE,
 )
+# NVIDIA's images have wheel and a pip before 25.3, which build what has no pyproject.toml beside what is installed.
+OLD_PIP = re.compile(r"nvcr\.io/nvidia/")
 BESIDE_TORCH = ("torchvision", "torchaudio")
 
 
@@ -107,6 +109,8 @@ def _isolated(document: Document, wanted: list[Requirement], release: str) -> It
             continue  # for a training container, which has torch and flash-attn
         if one.name in IMPORTS_TORCH and one.pip is not None and not one.pip.has("--no-build-isolation", "--no-deps"):
             if any(NOT_ISOLATED.search(text) for _, text in document.texts):
+                return
+            if OLD_PIP.match(one.pip.image):
                 return
             known: dict[str, Any] = {"name": one.word.text}
             yield from drafts(release, "requirement-invalid", one.word, form="isolation", invocation=one.pip, **known)

@@ -47,6 +47,7 @@ SET_LATER = re.compile(
     r"\.(?:tensor_parallel_size|pipeline_parallel_size|quantization|load_format|cpu_offload_gb)\s*=|\bsetattr\("
 )
 # Hardware with more memory, or with none of its own.
+GLUED = re.compile(r"--[\w-]+ ")
 OTHER_HARDWARE = re.compile(
     r"\b(?:G?B[23]00|GH200|MI\d{3}\w*|Gaudi\d?|HPU|TPU|v\d[ep]-\d+|neuron\w*|inf2|trn\d|ascend|NPU|ROCm|XPU|Xeon"
     r"|CPU[- ]only|on (?:a )?CPU|Blackwell|MIG(?! M\.))\b|vllm[-/]cpu|TARGET_DEVICE|\b(?:1[89]\d|2\d\d) ?GB\b",
@@ -114,6 +115,8 @@ def _servers(document: Document) -> Iterator[_Found]:
         if one.invocation is None and one.file in later:
             continue
         model = published_model(one.weights) if one.weights else None
+        if one.invocation is not None and any(GLUED.match(word.text) for word in one.invocation.arguments):
+            continue  # its ranks may stand in a word that no option is
         if model is None or not model.billions or OTHER_WEIGHTS.search(one.weights) or _is_told_elsewhere(one):
             continue
         if not _is_that_model(one.weights, sized=bool(SIZED.search(one.weights)), official=model.official):

@@ -12,7 +12,7 @@ from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, draft
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import EXISTING, OWN, SERVER_IMAGE, SHELLS, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
 
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
@@ -39,12 +39,13 @@ BEFORE_IMAGE = (
 PORTS = re.compile(r"(?:[\d.]+:)?\d+:\d+")
 COMMON_PARTS = 2  # hf_model_dif, hf_model_path
 INSTEAD = {
-    "trtllm-run": "trtllm-serve, or examples/run.py of the release with an engine",
+    "trtllm-run": "trtllm-serve, trtllm-bench to measure, or examples/run.py of the release with an engine",
     "trtllm-server": "trtllm-serve",
     "trtllm-benchmark": "trtllm-bench",
     "trtllm-convert": "convert_checkpoint.py of the model's folder of examples",
     "trtllm-quantize": "examples/quantization/quantize.py",
 }
+STARTERS = ("docker", "podman", "nerdctl")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -130,8 +131,9 @@ def _output_folders(document: Document) -> set[str]:
 
 def _copied_folder(cp: Invocation, folders: set[str], release: str) -> Iterator[Draft]:
     """``cp folder/ elsewhere``: a name that ends with a slash, or one that a tool writes a folder to."""
-    if any(RECURSIVE.fullmatch(given.flag) for given in cp.given):
-        return
+    outer = file_name(cp.command.words[0].text)
+    if any(RECURSIVE.fullmatch(given.flag) for given in cp.given) or (outer in STARTERS and cp.image):
+        return  # an image may start with a program whose cp is another
     for word in cp.positional[:-1]:
         if word.text.endswith(("/", "/.")) or posixpath.normpath(word.text) in folders:
             edits: tuple[Edit, ...] = (Insert(cp.arguments[0], ("-r",)),)

@@ -10,6 +10,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, 
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.load_tools import hides_options
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.releases.history import with_flag
 
 FAMILY = "tritonserver"
 NEAR = 0.85
@@ -154,7 +155,10 @@ def _nothing(build: Invocation, release: str) -> Iterator[Draft]:
     """trtllm-build of nothing."""
     needs = ("--checkpoint_dir", "--model_config", "--build_config", "--model_cls_file", "--help", "-h")
     if build.arguments and not build.has(*needs) and not any(is_open(word.text) for word in build.positional):
-        if any(needs[0].startswith(one.name) and len(one.name) > len("--c") for one in build.given if one.flag):
+        flags = [one.name for one in build.given if one.flag]
+        if any(needs[0].startswith(name) and len(name) > len("--c") for name in flags):
             return
+        if not all(with_flag("trtllm-build", name) for name in flags if name.startswith("--")):
+            return  # it stops at what it does not know
         edits = (Put("--checkpoint_dir", "CHECKPOINT"),)
         yield from drafts(release, "build-of-nothing", build.path, edits=edits, invocation=build)

@@ -39,7 +39,10 @@ OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
 PLACEHOLDER = re.compile(
     r"--(?:your|my|some|any|more|other|additional|extra|custom)-(?:[\w-]*-)?(?:args?|arguments?|options?|flags?|params?)"
 )
-EDITION = re.compile(r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore|qaic|kunlun|fl|metal|musa|maca)\b")
+EDITION = re.compile(  # a plugin for other hardware, and what only Gaudi's fork reads
+    r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore|qaic|kunlun|fl|metal|musa|maca|hpu)\b"
+    r"|\bPT_HPU_|--weights-load-device|--use-padding-aware-scheduling|--max-num-prefill-seqs|VLLM_(?:PROMPT|DECODE)_\w+_BUCKET"
+)
 DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
 # Words that a model is never called, and that people put behind an image that starts a server by itself.
@@ -64,7 +67,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if command in ("", "bench serve"):
             continue  # the tool that loads a server is load_tools'
         strange = _strange(one, command)
-        is_own = _is_a_build_of_its_own(one, command, strange) or _is_an_edition(document.texts)
+        is_own = _is_a_build_of_its_own(one, command, strange, OF_ITS_OWN) or _is_an_edition(document.texts)
+        # With one option of somebody's own, what today's release has lost may be there as well.
+        is_changed = told is None and _is_a_build_of_its_own(one, command, strange, 1)
         is_own = is_own or any(_is_described(document.texts, flag) for flag in strange)
         for given in one.given:
             if (
@@ -75,7 +80,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _of_the_plain_server(one, given, release) if plain else ()
             elif given.flag.startswith("-"):
                 for draft in _option(document, one, given, command, told, release):
-                    yield draft._replace(severity="info") if is_own and draft.severity == "warning" else draft
+                    is_doubtful = is_own or (is_changed and draft.rule == "vllm-option-gone")
+                    yield draft._replace(severity="info") if is_doubtful and draft.severity == "warning" else draft
                 yield from _json(one, given, told, release)
                 yield from _not_expanded(document, one, given, release)
 
@@ -196,11 +202,11 @@ def _is_described(texts: tuple[tuple[str, str], ...], name: str) -> bool:
     return any(words.search(text) for _, text in texts)
 
 
-def _is_a_build_of_its_own(serve: Invocation, command: str, strange: list[str]) -> bool:
-    """True for several options that no release has and that look like none of theirs: of somebody's own vLLM."""
+def _is_a_build_of_its_own(serve: Invocation, command: str, strange: list[str], least: int) -> bool:
+    """True for ``least`` options that no release has and that look like none of theirs: of somebody's own vLLM."""
     known = _known(command)
     return (
-        len(strange) >= OF_ITS_OWN
+        len(strange) >= least
         and not _is_official(serve)
         and not any(nearest(one, frozenset(known), NEAR) or _of_another_command(one, command) for one in strange)
     )

@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.held_arguments import is_held
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
 from trtllm_check.lint.rules.vllm import Release
@@ -100,7 +101,8 @@ def _option(
     if changes is None:
         return
     if not given.values:
-        bare = kinds <= VALUED and not name.startswith(MAY_BE_BARE)
+        is_named = is_held(serve.arguments)  # a line of a list of options, without a command
+        bare = kinds <= VALUED and not name.startswith(MAY_BE_BARE) and not is_named
         if bare and _stands_bare(document, serve, given):
             yield from _say(serve, given, given.word, "no value", release)
         return

@@ -28,6 +28,8 @@ TORCH_INDEX = re.compile(r"download\.pytorch\.org/whl/(?P<kind>cu\d{3}|cpu)(?:/|
 BUILT_INDEX = re.compile(r"https?://\S*?/(?P<cuda>cu\d{2,3})/torch(?P<torch>\d\.\d+)(?:/|\b)")
 SEARCHED = re.compile(r"download\.pytorch\.org|--find-links|\s-f\s|index-url|\s-i\s|index\s*=|PIP_INDEX|PIP_EXTRA|UV_")
 NGC_TORCH = re.compile(r"nvcr\.io/nvidia/pytorch:")
+# With one of these at a version, pip takes a vLLM of its time.
+HOLD_BACK = frozenset({"transformers", "huggingface-hub", "numpy", "tokenizers"})
 OF_TORCH = ("torch", "torchvision", "torchaudio")
 ELSEWHERE = frozenset(  # what the index of PyTorch does not have
     {
@@ -86,6 +88,8 @@ def _not_pinned(wanted: list[Requirement], index: _Torch | None, release: str) -
     needs = needs_of("vllm", newest)
     torch = needs.needs.get("torch", "").removeprefix("==") if needs is not None else ""
     if index is None or not torch or _is_same(index.version, torch) or any(one.name == "torch" for one in wanted):
+        return
+    if any(one.name in HOLD_BACK and one.exact for one in wanted):
         return
     for one in wanted:
         if one.name == "vllm" and not one.specifier and one.pip is not None and "@" not in one.word.text:

@@ -61,8 +61,8 @@ def _options(invocation: Invocation) -> Iterator[Word]:
 def _program(word: Word) -> str:
     """The program that a whole command line in one word begins with; "" for any other word."""
     parts = word.text.split()
-    if len(parts) < 3:
-        return ""
+    if len(parts) < 3 or "(" in parts[0]:
+        return ""  # Bash(python ...): what a list allows
     name = PurePosixPath(parts[0]).name
     known = name in TOOLS or name in PROGRAMS or PYTHON.fullmatch(name) is not None
     return parts[0] if known and any(part.startswith("-") for part in parts[1:]) else ""

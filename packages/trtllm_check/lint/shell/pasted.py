@@ -53,6 +53,9 @@ ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
 BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
 DOCKERS = ("docker", "dockerfile")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
+MOST_ABOVE = 80  # lines of a string
+QUOTE = re.compile(r'(?<!\\)"')
+OPENS_A_STRING = re.compile(r'(?:^|\s)-\w*c[ ]+"(?:[^"\\]|\\.)*\\?$')
 FOOTNOTE = re.compile(r"(?<!=)\\((?:[ \t]*+\\?[*†‡¹²³]++)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
@@ -341,7 +344,7 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
             cuts[position + len(line) - len(line.lstrip())] = position + len(stripped)
             line, end = " " * len(line), " "
             stripped = previous
-        elif match := (DOUBLED.search(line) if flags_follow and not is_built else None) or FOOTNOTE.search(line):
+        elif match := (_doubled(lines, number) if flags_follow and not is_built else None) or FOOTNOTE.search(line):
             if line[: match.start()].strip():  # else what the page left out stood there
                 cuts[position + match.start(1)] = position + match.end(1)
             line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
@@ -379,6 +382,19 @@ def _is_alike(lines: list[str], number: int) -> bool:
         return False  # a quote goes on over the line's end
     first, here, following = (_indent(lines[at]) for at in (start, number, number + 1))
     return first < here == following and lines[number + 1].rstrip().endswith("\\")
+
+
+def _doubled(lines: list[str], number: int) -> re.Match[str] | None:
+    """Two backslashes at a line's end, but below ``bash -c "...``, of which a shell makes one for the next."""
+    match = DOUBLED.search(lines[number])
+    return match if match is None or not _is_inside_a_string(lines, number) else None
+
+
+def _is_inside_a_string(lines: list[str], number: int) -> bool:
+    for line in reversed(lines[max(number - MOST_ABOVE, 0) : number]):
+        if len(QUOTE.findall(line)) % 2:
+            return OPENS_A_STRING.search(line) is not None
+    return False
 
 
 def _indent(line: str) -> int:
