@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from serving_base.command_line import not_installed, reporting
 from serving_base.errors import UsageError
 from trtllm_check.cli import check_command
-from trtllm_check.lint import check_commands
+from trtllm_check.lint import check_commands, reading
 from trtllm_check.lint.finding import show
 from trtllm_check.lint.page import Snippet, snippets
 
@@ -290,6 +290,28 @@ def test_what_is_not_understood_has_status_3(name: str, tmp_path: Path) -> None:
 
 def test_a_folder_with_nothing_to_check_has_status_3(tmp_path: Path) -> None:
     assert invoke("--release", "0.12.0", tmp_path)[:2] == (3, "")
+
+
+def test_what_tools_put_into_a_folder_is_not_read(tmp_path: Path) -> None:
+    for folder in ("node_modules/a", "venv/lib/python3.11/site-packages/b", ".git", "env/bin", "wandb/run-1/files"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "broken.sh").write_text(BROKEN)
+    (tmp_path / "env/pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tmp_path / "run.sh").write_text(GOOD)
+    assert invoke("--release", "0.12.0", tmp_path)[0] == 0
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/broken.sh").write_text(BROKEN)
+    assert "scripts/broken.sh" in invoke("--release", "0.12.0", tmp_path)[1]
+
+
+def test_files_beyond_the_limit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_FILES", 2)
+    for number in range(4):
+        (tmp_path / f"{number}.sh").write_text(GOOD)
+    (tmp_path / "large.sh").write_text("#" * (reading.LARGEST_FILE + 1))
+    code, _, err = invoke("--release", "0.12.0", tmp_path)
+    assert code == 0 and "not read: 2 files beyond the first 2; check its parts apart" in err
+    assert "large.sh (too large)" in err
 
 
 def test_a_folder_that_is_not_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

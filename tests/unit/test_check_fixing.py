@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from each import each
+from trtllm_check.lint import check_commands, target
 from trtllm_check.lint.finding import Drop, Edit, Finding, Insert, Platform, Put, Swap
 from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.page import Snippet, snippets
@@ -170,10 +171,105 @@ def test_any_flags_and_values(line: tuple[str, str], gpu: str) -> None:
     assert all(finding.line == 1 and 1 <= finding.column <= columns for finding in found)
     assert all(finding.fix.text and finding.message and finding.source for finding in found)
     fixes = {finding.fix.text for finding in found if finding.fix.kind == "command"}
-    assert len(fixes) <= 1
+    assert len(fixes) <= 2  # without what hints say, and with it
     for fix in fixes:
-        again = [finding for finding in check(fix, release, gpu, 2) if finding.fix.kind == "command"]
+        again = [one for one in check(fix, release, gpu, 2) if one.fix.kind == "command" and one.severity != "info"]
         assert not again, (fix, again[0])
+
+
+LISTS_MODELS = "tritonserver --model-repository /m\ncurl localhost:8000/v2/models\n"
+
+
+def commands_of(text: str, release: str) -> dict[str, str]:
+    """By rule the correction, with all families."""
+    document = read_document(text)
+    found = check_commands(document, target(document, release))
+    return {one.rule: one.fix.text for one in found if one.fix.kind == "command"}
+
+
+def test_a_correction_does_not_do_what_only_a_hint_says() -> None:
+    """Its edits are seen with --hints, and stand in the hint's own correction."""
+    fixes = commands_of("docker run nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3 bash", "0.12.0")
+    assert "--gpus all" in fixes["no-gpus"] and "--shm-size" not in fixes["no-gpus"]
+    assert "--gpus all" in fixes["small-shared-memory"] and "--shm-size" in fixes["small-shared-memory"]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("CKPT=/srv/c\ntrtllm-build --checkpoint_dir $CKPT", '--checkpoint_dir "${CKPT}"'),
+        ("CKPT=/srv/c\ntrtllm-build --checkpoint_dir=$CKPT/fp8", '"--checkpoint_dir=${CKPT}/fp8"'),
+        ("export CKPT=${CKPT:-/srv/c}\ntrtllm-build --checkpoint_dir ${CKPT}", '--checkpoint_dir "${CKPT}"'),
+        ("trtllm-build --checkpoint_dir ${CKPT:-/srv/c}", '--checkpoint_dir "${CKPT:-/srv/c}"'),
+        ('CKPT="/srv/my c"\ntrtllm-build --checkpoint_dir "$CKPT"', '--checkpoint_dir "${CKPT}"'),
+        ("trtllm-build --checkpoint_dir '$CKPT'", "--checkpoint_dir"),  # a word, and no variable
+        ('MORE="--checkpoint_dir /srv/c"\ntrtllm-build $MORE', "--checkpoint_dir /srv/c"),  # two words of one variable
+    ],
+)
+def test_a_variable_stays_one(text: str, written: str) -> None:
+    """What a run sets from outside still counts, and a key of the text is not printed."""
+    fix = commands_of(f"{text} --output_dir e --use_fused_mlp --max_seq_len 2048\n", "0.20.0")["needs-value"]
+    assert written in fix and "--use_fused_mlp enable" in fix
+
+
+def test_the_value_that_is_wrong_is_written_out() -> None:
+    text = "PLUGIN=enabled\nCKPT=/srv/c\ntrtllm-build --checkpoint_dir $CKPT --context_fmha $PLUGIN --output_dir e\n"
+    fix = commands_of(text, "0.20.0")["bad-value"]
+    assert '--checkpoint_dir "${CKPT}"' in fix and "--context_fmha enable " in fix
+
+
+def test_the_end_of_a_command_in_a_string() -> None:
+    """The value of a last variable is gone with its name."""
+    text = 'PORT=8000\nbash -c "trtllm-build --checkpoint_dir c --use_fused_mlp --output_dir e --max_seq_len $PORT"\n'
+    fix = commands_of(text, "0.20.0")["needs-value"]
+    assert "--use_fused_mlp enable" in fix and fix.endswith("--max_seq_len 8000'")
+
+
+def test_options_without_their_command_are_corrected_in_words() -> None:
+    text = "# vLLM\n\n`vllm serve a/b` takes:\n\n```\n--enforce-eager false\n--max-model-len 4096\n```\n"
+    document = read_document(text)
+    (one,) = check_commands(document, target(document))
+    assert (one.rule, one.fix.kind, one.fix.text) == ("vllm-form", "action", "leave --enforce-eager out")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "fix"),
+    [
+        (
+            LISTS_MODELS,
+            "wrong-model-path",
+            "/v2/repository/index",
+        ),
+        (LISTS_MODELS, "wrong-model-path", "-X POST"),
+        ("docker run --gpus all nvidia/cuda:12.0-base nvidia-smi\n", "image-tag-unknown", "12.0.0-base-ubuntu22.04"),
+        ("vllm serve Qwen/Qwen3-7B-Instruct\n", "hub-id", "Qwen/Qwen3-8B,"),  # the family first, then the size
+        ("vllm serve Qwen/Qwen3-72B-Instruct\n", "hub-id", "Qwen/Qwen3-32B,"),
+        (
+            "docker run --gpus device=0,1 nvidia/cuda:12.8.1-base-ubuntu22.04 ls\n",
+            "gpu-list-unquoted",
+            "'\"device=0,1\"'",
+        ),
+        (
+            "import os\nos.system('docker run --gpus \"device=0,1\" vllm/vllm-openai:v0.11.0 --model a/b')\n",
+            "gpu-list-unquoted",
+            r'--gpus \\"device=0,1\\"',  # within the quotes of a program
+        ),
+        (
+            "pip install vllm==0.24.0\nexport VLLM_USE_FLASHINFER_MOE_FP4=1\nvllm serve a/b --moe-backend marlin\n",
+            "variable-unknown",
+            "leave it out: --moe-backend is given",
+        ),
+        (
+            "pip install vllm==0.24.0\nexport VLLM_USE_FLASHINFER_MOE_FP4=1\nvllm serve a/b\n",
+            "variable-unknown",
+            "write --moe-backend flashinfer_cutlass",
+        ),
+    ],
+)
+def test_what_a_correction_says(text: str, rule: str, fix: str) -> None:
+    document = read_document(text)
+    fixes = [one.fix.text for one in check_commands(document, target(document)) if one.rule == rule]
+    assert any(fix in one for one in fixes), fixes
 
 
 @each("snippet", [one for one in snippets() if one.kind == "shell"])
@@ -182,6 +278,6 @@ def test_every_fix_of_the_corpus_passes_the_checker(snippet: Snippet) -> None:
     found = snippet.check(snippet.text)
     for fix in {finding.fix.text for finding in found if finding.fix.kind == "command"}:
         again = snippet.check(fix)
-        assert not [finding for finding in again if finding.fix.kind == "command"]
+        assert not [finding for finding in again if finding.fix.kind == "command" and finding.severity != "info"]
         errors = {finding.rule for finding in again if finding.severity == "error"}
         assert errors <= {finding.rule for finding in found if finding.fix.kind == "action"}

@@ -177,7 +177,7 @@ def test_what_is_found_around_the_containers(release: str, text: str, expected: 
             containers,
             "0.12.0",
             f"docker run {TRITON.format('24.08')} bash",
-            f"docker run --gpus all --shm-size 20g {TRITON.format('24.08')} bash",
+            f"docker run --gpus all {TRITON.format('24.08')} bash",
         ),
         (
             containers,
@@ -194,7 +194,8 @@ def test_what_is_found_around_the_containers(release: str, text: str, expected: 
     ],
 )
 def test_the_corrected_command(family: ModuleType, release: str, text: str, command: str) -> None:
-    commands = {one.fix.text for one in fixed(family.check, text, release)}
+    found = fixed(family.check, text, release)
+    commands = {one.fix.text for one in [one for one in found if one.severity != "info"] or found}
     assert {" ".join(one.replace("\\\n", " ").split()) for one in commands} == {command}
 
 

@@ -128,6 +128,10 @@ def remarks_on(document: "Document", source: str) -> list[str]:
     """
     lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
     problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
+    if document.left_out:
+        from trtllm_check.lint.reading import MOST_FILES
+
+        problems.append(f"not read: {document.left_out} files beyond the first {MOST_FILES:,}; check its parts apart")
     problems += [f"not read: lines {lines}"] if lines else []
     if not document.is_understood:
         raise (UsageError if document.unreadable else NotUnderstood)(

@@ -87,6 +87,7 @@ def assembled(parts: Parts, add_inside: Callable[[Sequence[ShellCommand]], None]
             lines for text, commands, read, file in parts.texts for lines in unread(text, commands, found, read, file)
         ),
         unreadable=tuple(parts.unreadable),
+        left_out=parts.left_out,
         texts=tuple(parts.sources),
         windows=parts.windows,
         ours=parts.ours,

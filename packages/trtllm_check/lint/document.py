@@ -105,7 +105,8 @@ class Document:
 
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
     ``said``: what each invocation says by itself of a model.
-    ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
+    ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open;
+    ``left_out``: how many files of a folder are beyond what is read.
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
@@ -128,6 +129,7 @@ class Document:
     variable_lists: tuple[VariableList, ...] = ()
     unread: tuple[Unread, ...] = ()
     unreadable: tuple[str, ...] = ()
+    left_out: int = 0
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
     windows: str = ""
     option_files: tuple[ConfigFile, ...] = ()

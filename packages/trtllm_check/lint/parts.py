@@ -23,6 +23,7 @@ class Parts:
 
     is_named: bool = False  # the only text is a file whose name tells its kind
     unreadable: list[str] = field(default_factory=list)
+    left_out: int = 0
     sources: list[tuple[str, str]] = field(default_factory=list)
     variable_lists: list[VariableList] = field(default_factory=list)
     texts: list[tuple[str, list[ShellCommand], set[int], str]] = field(

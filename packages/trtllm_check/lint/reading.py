@@ -14,6 +14,7 @@ from trtllm_check.lint.plain import plain
 
 MOST_FILES = 1_000
 LARGEST_FILE = 1_000_000
+OF_TOOLS = frozenset({"venv", "node_modules", "site-packages", "dist-packages", "__pycache__", "wandb", "mlruns"})
 
 
 def read_document(source: str | Path, kind: Kind | None = None, *, is_named: bool = False) -> Document:
@@ -27,8 +28,11 @@ def read_document(source: str | Path, kind: Kind | None = None, *, is_named: boo
         text = as_markdown(plain(source)) if kind in (None, "shell") else source
         builder.add(text, kind or kind_of_text(text))
     elif source.is_dir():
-        for path, name in _files(source, builder.unreadable):
-            _add_file(builder, path, name)
+        for number, (path, name) in enumerate(_files(source, builder.unreadable)):
+            if number < MOST_FILES:
+                _add_file(builder, path, name)
+            else:
+                builder.left_out += 1
     else:
         text = plain(source.read_text(encoding="utf-8", errors="replace"))
         kind = kind or kind_of_file("/".join(source.parts[-2:]), text)
@@ -53,26 +57,35 @@ def _add_file(builder: Builder, path: Path, name: str) -> None:
 def _files(folder: Path, unreadable: list[str]) -> Iterator[tuple[Path, str]]:
     """The files of a folder that the checker reads. Of JSON only config.json: others are anything.
 
-    Folders that cannot be listed go into ``unreadable``.
+    What cannot be listed, and files that are too large, go into ``unreadable``.
     """
-    number = 0
     for path in _listed(folder, unreadable):
         name = path.relative_to(folder).as_posix()
-        hidden = any(part.startswith(".") and part != ".env" for part in path.relative_to(folder).parts)
-        kind = kind_of_name(name)
-        if hidden or kind in (None, "request") or not path.is_file() or path.stat().st_size > LARGEST_FILE:
+        if kind_of_name(name) in (None, "request") or not path.is_file():
             continue
-        number += 1
-        if number > MOST_FILES:
-            return
-        yield path, name
+        if path.stat().st_size > LARGEST_FILE:
+            unreadable.append(f"{name} (too large)")
+        else:
+            yield path, name
 
 
 def _listed(folder: Path, unreadable: list[str]) -> list[Path]:
-    """All files under ``folder``, sorted."""
+    """All files under ``folder``, sorted, but those that are hidden or that a tool put there."""
 
     def note(error: OSError) -> None:
         unreadable.append(Path(error.filename).relative_to(folder).as_posix())
 
-    walk = os.walk(folder, onerror=note)
-    return sorted(Path(root) / name for root, _, names in walk for name in names)
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=note):
+        folders[:] = [one for one in folders if not _is_hidden(one) and not _is_of_a_tool(Path(root) / one)]
+        found += [Path(root) / name for name in names if not _is_hidden(name)]
+    return sorted(found)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") and name != ".env"
+
+
+def _is_of_a_tool(folder: Path) -> bool:
+    """True for installed packages, environments of Python, caches and records of runs."""
+    return folder.name in OF_TOOLS or (folder / "pyvenv.cfg").is_file()

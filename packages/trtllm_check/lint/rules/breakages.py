@@ -22,7 +22,10 @@ ANOTHER_IMAGE = re.compile(r"\bImage\.(?:debian_slim|from_\w+|micromamba)\(|^Ima
 LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisfied")
 
 MAKES_ONE = re.compile(r"-m venv\b|\bvirtualenv[ ]|\buv venv\b|\bconda create\b")
-PLAIN_IMAGE = re.compile(r"(?:^|/)(?:ubuntu|debian|python|nvidia/cuda|miniconda3?|alpine)(?::|@|$)|^\\$")
+# Images with transformers and numpy of their own.
+BRINGS = re.compile(
+    r"vllm|tritonserver:\S*-trtllm|tensorrt-llm/|djl-(?:inference|serving)|huggingface|sglang|text-generation"
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -43,6 +46,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if asked:
                 yield from _broken(document, entry, one, asked[-1], wanted, release)
             elif entry.get("absent") and _is_environment(one) and not _is_bounded(document, entry, wanted):
+                if _brings_packages(one):
+                    continue
                 absent.setdefault(one.name, []).append(entry)
     for name, entries in absent.items():
         one = pins[name]
@@ -164,8 +169,8 @@ def _broken(
 
 
 def _brings_packages(one: Requirement) -> bool:
-    """True in an image that has packages of its own, which pip leaves as they are."""
-    return one.pip is not None and bool(one.pip.image) and PLAIN_IMAGE.search(one.pip.image) is None
+    """True in an image that has the packages of an engine, which pip leaves as they are."""
+    return one.pip is not None and BRINGS.search(one.pip.image) is not None
 
 
 def _excluded(one: Requirement, other: Requirement) -> bool:

@@ -11,7 +11,7 @@ from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of, word_at
 # Lines of one command, and one with further arguments alone that no backslash joins to them.
 ARGUMENTS_ALONE = re.compile(
     r"\\[ \t]*\n(?P<last>[ \t]+-[^\n]*[^\\\s])[ \t]*\n"
-    r"[ \t]+(?P<line>\{\{-?(?![ ]*(?:if|end|else|range|with)\b)[^{}\n]*\}\}"
+    r"[ \t]+(?P<line>\{\{(?!-?[ ]*(?:if|end|else|range|with)\b)[^{}\n]*\}\}"
     r"|\"?\$(?:@|\{?\w*(?:ARGS|OPTS|FLAGS|EXTRA)\w*(?:\[@\])?\}?)\"?)[ \t]*(?:\\?\n|\Z)",
     re.IGNORECASE,
 )

@@ -58,7 +58,7 @@ def _named(document: Document) -> Iterator[str]:
     for command in document.commands:
         for word in (*command.words, *(one.target for one in command.redirects)):
             path = plain(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
-            while path and path not in ("/", "."):
+            while path.strip("/") not in ("", "."):
                 yield path
                 path = posixpath.dirname(path)
 

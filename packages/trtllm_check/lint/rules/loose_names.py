@@ -14,6 +14,11 @@ from trtllm_check.lint.shell.words import lines_of
 FAMILY = "loose_names"
 RULE = "name-missing"
 FROM, PB_UTILS = re.compile(r"from (?P<module>\S+) import"), "triton_python_backend_utils"
+# What Triton, LMI, SageMaker, Ray, Locust or pytest calls.
+BY_OTHERS = re.compile(
+    r"__|execute|initialize|finalize|auto_complete_config|forward|handle|predict|inference|load|setup|run|main|on_|test_"
+    r"|\w*_(?:fn|handler)$"
+)
 DEFINED = re.compile(r"(?P<depth>[ \t]*)(?:async[ ]+)?def[ ]+(?P<name>\w+)")
 PROSE = re.compile(r"^[A-Z][\w'-]*(?: [\w'(),-]+){3,}[.:]?$", re.MULTILINE)  # a sentence without a mark in front
 MADE = (
@@ -57,11 +62,12 @@ def _is_never_called(line: int, text: str) -> bool:
     """True for a line of a function that the text does not call: nothing happens until another one does."""
     lines = lines_of(text)
     depth = len(lines[line - 1]) - len(lines[line - 1].lstrip()) if 0 < line <= len(lines) else 0
-    for above in reversed(lines[: line - 1]):
-        match = DEFINED.match(above)
+    for number in range(line - 2, -1, -1):
+        match = DEFINED.match(lines[number])
         if match and len(match["depth"]) < depth:
             name = re.escape(match["name"])
-            return re.search(rf"(?<!def )(?<!\w){name}\b", text) is None and not name.startswith("__")
+            by_others = BY_OTHERS.match(name) or lines[number - 1].lstrip().startswith("@")
+            return not by_others and re.search(rf"(?<!def )(?<!\w){name}\b", text) is None
     return False
 
 

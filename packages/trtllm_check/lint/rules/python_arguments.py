@@ -21,7 +21,7 @@ RULE = "python-signature"
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     told: dict[str, Told] = {}
-    files = [file for file, _ in document.texts]
+    files = tuple(file for file, _ in document.texts)
     for one in document.names:
         package = python_package(one.package) if one.call is not None else None
         if package is None or one.call is None or is_local(one.package, files):

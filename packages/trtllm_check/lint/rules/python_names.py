@@ -44,7 +44,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     seen: set[tuple[str, str]] = set()
     strange: set[str] = set()
     old: dict[tuple[str, str], list[tuple[UsedName, NameVerdict]]] = {}
-    files = [file for file, _ in document.texts]
+    files = tuple(file for file, _ in document.texts)
     for one in document.names:
         package = python_package(one.package) if one.call is None and one.error != "NameError" else None
         if package is None or is_local(one.package, files):
@@ -158,14 +158,7 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
         if platform.earlier:
             return Told(platform.written, many=not platform.written)
         return Told("" if platform.guessed else platform.release.name)
-    found = set()
-    for pattern, spoken in _patterns(name):
-        for _, text in document.texts:
-            for match in pattern.finditer(text):
-                if spoken and name in rule_data(FAMILY)["hinted"] and not _is_pin(text, match):
-                    continue
-                if version := _meant(match["version"], package) if spoken else match["version"]:
-                    found.add(version)
+    found = set(_spoken(document.texts, name))
     distribution = rule_data(FAMILY)["packages"][name]["distribution"]
     found |= {_meant(one.specifier, package) for one in requirements(document) if one.name == distribution} - {""}
     if name in rule_data(FAMILY)["hinted"] and not found and (implied := _implied(name, document, platform)):
@@ -178,6 +171,21 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
     if any(".dev" in version for version in found):
         return Told(many=True)  # a state between two releases, or of somebody's own
     return Told(found.pop()) if len(found) == 1 else Told(supposed(name), many=len(found) > 1)
+
+
+@lru_cache(maxsize=64)
+def _spoken(texts: tuple[tuple[str, str], ...], name: str) -> frozenset[str]:
+    """The versions of a package that the texts write down; asked again for every release that they may be for."""
+    package = python_package(name)
+    found: set[str] = set()
+    for pattern, spoken in _patterns(name) if package else ():
+        for _, text in texts:
+            for match in pattern.finditer(text):
+                if spoken and name in rule_data(FAMILY)["hinted"] and not _is_pin(text, match):
+                    continue
+                if version := _meant(match["version"], package) if spoken and package else match["version"]:
+                    found.add(version)
+    return frozenset(found)
 
 
 def _is_pin(text: str, match: re.Match[str]) -> bool:
@@ -238,7 +246,8 @@ def _verdict(package: PythonPackage, one: UsedName, version: str) -> NameVerdict
     return found._replace(owner=owner) if found is not None else None
 
 
-def is_local(package: str, files: list[str]) -> bool:
+@lru_cache(maxsize=256)
+def is_local(package: str, files: tuple[str, ...]) -> bool:
     """True where the folder that is checked has the package itself."""
     return any(re.search(rf"(?:^|/){package}(?:\.py$|/)", file) for file in files)
 
