@@ -202,6 +202,10 @@ def test_a_correction_does_not_do_what_only_a_hint_says() -> None:
         ("export CKPT=${CKPT:-/srv/c}\ntrtllm-build --checkpoint_dir ${CKPT}", '--checkpoint_dir "${CKPT}"'),
         ("trtllm-build --checkpoint_dir ${CKPT:-/srv/c}", '--checkpoint_dir "${CKPT:-/srv/c}"'),
         ('CKPT="/srv/my c"\ntrtllm-build --checkpoint_dir "$CKPT"', '--checkpoint_dir "${CKPT}"'),
+        (
+            "CKPT=2048\ntrtllm-build --checkpoint_dir $CKPT",
+            "--checkpoint_dir 2048",
+        ),  # a length is that, too
         ("trtllm-build --checkpoint_dir '$CKPT'", "--checkpoint_dir"),  # a word, and no variable
         ('MORE="--checkpoint_dir /srv/c"\ntrtllm-build $MORE', "--checkpoint_dir /srv/c"),  # two words of one variable
     ],

@@ -73,11 +73,13 @@ SEVERAL, TOLD_ONE = re.compile(r"\b[Mm]ulti-?(?: )?GPU\b"), "1 GPU(s): the text 
 FLAG = re.compile(r"--[\w-]+")
 GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
 FEW, SOME = 2, 3
+LAUNCHER = "launch_triton_server.py"
 OF_VALUES = ("vllm-value", "vllm-mismatch", "vllm-options-together")
 LATER_FOLDERS = "examples/models/"
 ONE_LINE = re.compile(r"\s*```[^`]+```\W*$")
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 COUNTEREXAMPLE = re.compile(r"\b(?:typo|does(?:n't| not) exist|wrong|mistake|don't do this)\b|❌", re.IGNORECASE)
+CONCEPTUAL = re.compile(r"#.*\b(?:conceptual|pseudo|illustrat|simplified)", re.IGNORECASE)
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
     r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx"
@@ -152,7 +154,7 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "tool-not-in-release" and _is_told_further_down(draft, document):
         return draft._replace(severity="info")
-    if draft.rule in OF_RESOURCES and is_proposed(document.texts):
+    if draft.rule in OF_RESOURCES and (is_proposed(document.texts) or _is_conceptual(draft, document)):
         return draft._replace(severity="info")
     if platform.guessed and draft.rule == "unknown-flag" and _is_of_the_first_build(draft):
         return draft._replace(severity="warning", why=f"{draft.why} trtllm-build of 0.7 had it.")
@@ -320,6 +322,13 @@ def _is_a_counterexample(draft: Draft, document: Document) -> bool:
     return "#" in line and COUNTEREXAMPLE.search(line, line.index("#")) is not None
 
 
+def _is_conceptual(draft: Draft, document: Document) -> bool:
+    """True in a block that says of itself that it only shows the idea."""
+    lines = lines_of(dict(document.texts).get(draft.file, ""))[: draft.place.line]
+    start = max((number for number, line in enumerate(lines) if line.lstrip().startswith("```")), default=0)
+    return any(CONCEPTUAL.search(line) for line in lines[start:])
+
+
 def _ends_its_file(draft: Draft, document: Document) -> bool:
     """True for the last word of a script."""
     file = draft.invocation.command.file if draft.invocation is not None else draft.file
@@ -333,6 +342,9 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
     is_earlier = bool(_earlier_builders(document))
     if draft.rule == "ranks-not-tp-pp":  # stands at the launcher
         return is_earlier
+    if one is not None and one.tool == LAUNCHER and posixpath.dirname(one.path.text) not in ("", ".", "scripts"):
+        flags = [each.name for each in one.given if each.flag]
+        return len(flags) >= SOME and not any(with_flag(LAUNCHER, each) for each in flags)
     if one is None or one.tool not in COMMON_NAMES:
         return False
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)

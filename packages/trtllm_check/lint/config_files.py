@@ -41,6 +41,7 @@ FEW = 2  # inputs: the backend wants more of any model
 ABOVE = 4  # lines of a page that say what a piece is
 COMMENT = re.compile(r"#[^\n]*")
 TWICE, OR = "should not have multiple", re.compile(r"^[ \t]*#+[ \t]*(?:or|alternative(?:ly)?)\b", re.I | re.M)
+HEADED = re.compile(r"^[ \t]*#[^\n]*\n[ \t]*name[ \t]*:", re.MULTILINE)  # one file behind another, each below its name
 INPUTS, BACKEND = re.compile(r"\binput\s*:?\s*[\[{]"), re.compile(r"^\W*(?:backend|platform)\s*:", re.MULTILINE)
 MORE = re.compile(
     r"\b(?:rest|others?|more|remaining|omitted|unchanged|same as|etc|excerpts?|snippets?|partial|abridged|essentials?"
@@ -241,7 +242,7 @@ def _misfits(config: ConfigFile, message: Message, platform: Platform, said: Con
 
 def _are_ways(config: ConfigFile, problem: str) -> bool:
     """True for a field that stands twice, where a comment says that it is one or the other."""
-    return TWICE in problem and OR.search(config.text) is not None
+    return TWICE in problem and (OR.search(config.text) is not None or len(HEADED.findall(config.text)) > 1)
 
 
 def paths_in(config: ConfigFile) -> Iterator[tuple[str, Word]]:

@@ -50,7 +50,8 @@ def bench_commands(commands: Sequence[ShellCommand]) -> Iterator[ShellCommand]:
         given = [
             word for word in command.words[start + 1 :] if _is_slip(word.text.partition("=")[0], BENCHES[texts[start]])
         ]
-        if given:
+        flags = [word.text.partition("=")[0] for word in command.words[start + 1 :] if word not in given]
+        if given and not any(_is_of_its_own(flag, BENCHES[texts[start]]) for flag in flags):
             place = command.words[start]
             words = ("vllm", *BENCHES[texts[start]].split())
             front = [Word(text, place.line, place.column, place.places[:1] * len(text)) for text in words]
@@ -59,12 +60,21 @@ def bench_commands(commands: Sequence[ShellCommand]) -> Iterator[ShellCommand]:
 
 
 def _is_slip(flag: str, bench: str) -> bool:
+    name = _strange(flag, bench)
+    return len(name) >= SHORT and bool(get_close_matches(name, options_of(bench), 1, NEAR))
+
+
+def _is_of_its_own(flag: str, bench: str) -> bool:
+    """True for an option that only somebody's own script of that name has."""
+    name = _strange(flag, bench)
+    return len(name) >= SHORT and not get_close_matches(name, options_of(bench), 1, NEAR)
+
+
+def _strange(flag: str, bench: str) -> str:
+    """The name of an option that no release has, "" for others."""
     name = flag.removeprefix("--").replace("_", "-")
-    known = options_of(bench)
-    is_known = name in known or name in options_of("serve") or name in EARLIER
-    return (
-        flag.startswith("--") and len(name) >= SHORT and not is_known and bool(get_close_matches(name, known, 1, NEAR))
-    )
+    known = name in options_of(bench) or name in options_of("serve") or name in EARLIER
+    return name if flag.startswith("--") and not known else ""
 
 
 def engine_commands(commands: Sequence[ShellCommand]) -> Iterator[ShellCommand]:

@@ -5,7 +5,7 @@ still counts, and no key or placeholder stands there in place of a variable.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -18,12 +18,11 @@ def spelled(words: Sequence[Word], text: str) -> dict[str, str]:
     """How ``text`` spells those of ``words`` that hold values of variables, by what they are."""
     lines = lines_of(text)
     held = Counter(place for word in words for place in set(word.places))
-    found: dict[str, str] = {}
+    found: dict[str, set[str]] = defaultdict(set)
     for word in words:
-        written = _spelling(word, lines, held)
-        if written != word.text:
-            found.setdefault(word.text, written)
-    return found
+        found[word.text].add(_spelling(word, lines, held))
+    # Where two words are the same and are spelled in two ways, a corrected one may be either.
+    return {value: written for value, (written, *others) in found.items() if not others and written != value}
 
 
 def _spelling(word: Word, lines: Sequence[str], held: Counter[Place]) -> str:

@@ -85,6 +85,9 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
     right = facts.tags[framework].get(match["version"])
     if right is None:
         right = _of_another_kind(match) if repository == DJL else ""
+        begin = match["version"].rpartition(".")[0]
+        if repository == TGI and any(one.rpartition(".")[0] == begin for one in facts.tags[framework]):
+            return None  # images were built of patches that no table names
         return UnknownTag(right, framework) if right or repository == TGI else None
     if repository == TGI:
         return None if tag.startswith(right) else UnknownTag(right, framework)

@@ -43,7 +43,8 @@ def faults(top: Setting, kind: str, *, is_excerpt: bool = False) -> Iterator[For
     if kind == "Secret":
         yield from _secret(top)
     if kind == "HorizontalPodAutoscaler":
-        for metric in _list(spec, "metrics"):
+        metrics = _list(spec, "metrics")
+        for metric in metrics if len(metrics) == 1 else ():  # with a second one it scales by that
             name = metric.at("resource", "name")
             if name is not None and name.kind == "text" and name.text not in ("cpu", "memory"):
                 yield _fault("metric", name, rule="manifest-unlikely", name=name.text)

@@ -32,6 +32,9 @@ MODULES = {
 }
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)
+# What somebody's own class that asks a server takes, under the same name.
+OF_A_CLIENT = frozenset({"base_url", "api_key", "max_tokens", "temperature", "top_p", "model_name_or_path", "timeout"})
+SEVERAL = 2
 # Arguments of vLLM that are objects of settings, which commands write as JSON.
 OBJECTS = ("speculative_config", "compilation_config", "kv_transfer_config", "structured_outputs_config", "eplb_config")
 LISTS = ("stop", "bad_words", "allowed_token_ids")  # of SamplingParams, as JSON too
@@ -186,7 +189,8 @@ def _handed_on(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call
             for key, value in pairs
             if isinstance(value, ast.Constant) and isinstance(value.value, str | int | float)
         )
-        if given:
+        of_a_client = sum(word.text in OF_A_CLIENT for word in given)
+        if given and of_a_client < SEVERAL:
             yield Call("vllm", "EngineArgs", given, values=values)
 
 

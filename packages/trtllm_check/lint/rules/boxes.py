@@ -24,7 +24,7 @@ OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{
 REPOSITORY = re.compile(r"(?:--model-(?:repository|store)[= ]|--model[= ]|vllm serve |^)(?P<path>/[\w.-]+/\S+|/\S+)")
 ROUTED = ("InferenceService", "ServingRuntime", "ClusterServingRuntime")  # whose requests go to containerPort
 OF_NVIDIA = re.compile(r"^nvcr\.io/nvidia/(?:tritonserver|tensorrt-llm/release):(?!.*-(?:sdk|min)$)[^$]+$")
-TOLD = re.compile(r"\b(?:tty|stdin|stdin_open|command|args|entrypoint|extends)\b|<<|\{\{|\$\{")
+TOLD = re.compile(r"\b(?:tty|stdin|stdin_open|command|args|entrypoint|extends)\b|<<|\{\{|\$\{|\.\.\.|…")
 QUOTES = "\"'"
 NEAR = 0.8  # /model and /models
 LEFT_OUT = re.compile(r"(?:\.{3}|…|\[[^\]\n$]*\]|<[^>\n]*>)[ \t]*`*[ \t]*$")  # what a page shortens

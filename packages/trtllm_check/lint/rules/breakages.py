@@ -21,6 +21,7 @@ ANOTHER_IMAGE = re.compile(r"\bImage\.(?:debian_slim|from_\w+|micromamba)\(|^Ima
 # A page with a log is no installation to come.
 LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisfied")
 
+MANY = 4  # pins of packages whose metadata were not read
 MAKES_ONE = re.compile(r"-m venv\b|\bvirtualenv[ ]|\buv venv\b|\bconda create\b")
 # Images with transformers and numpy of their own.
 BRINGS = re.compile(
@@ -188,6 +189,8 @@ def _is_bounded(document: Document, entry: dict[str, Any], wanted: list[Requirem
         return True
     if entry["other"] == "transformers" and any(one.name == HUB and one.exact for one in wanted):
         return True  # each release of it wants a hub of its own time
+    if sum(needs_of(one.name, one.exact) is None for one in wanted if one.exact) >= MANY:
+        return True  # a list of pins, of which one or the other wants an earlier one, too
     for one in wanted:
         found = needs_of(one.name, one.exact) if one.exact else None
         need = found.needs.get(entry["other"], "") if found is not None else ""

@@ -19,6 +19,7 @@ TEMPLATE = re.compile(r"\{%-?\s")
 OPENED = re.compile(r"<<-?[ ]?(?P<mark>[A-Za-z_]\w*)[ \t]*(?:>\s*\S+[ \t]*)?$", re.MULTILINE)
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 COLUMNS = re.compile(r"\S.*[ ]{4,}$")
+REMARK, OF_A_LIST = re.compile(r"\s#\s*\w"), 3
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ ]+(?=[^\n`]*[^\W\d_]{2,} [^\W\d_]{2,})[^\n]*:[ \t]*$")
 
 
@@ -40,6 +41,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         if command.cuts and _is_wrapped(command, texts.get(command.file, "")):
             continue
+        if _is_annotated(command, texts.get(command.file, "")):
+            continue
         swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
         ends = [cut for cut in command.cuts if not cut.text.strip()]
         marks = [[cut] for cut in command.cuts if cut.text.strip()]
@@ -56,6 +59,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 invocation=None if swallowed else invocation,
                 file=command.file if swallowed else "",
             )
+
+
+def _is_annotated(command: ShellCommand, text: str) -> bool:
+    """True for options that a page explains one by one: a remark behind nearly each, and no backslash anywhere."""
+    lines = lines_of(text)[command.line - 1 : command.end_line]
+    remarks = sum(REMARK.search(line) is not None for line in lines)
+    return (
+        len(lines) >= OF_A_LIST and remarks * 2 > len(lines) and not any(line.rstrip().endswith("\\") for line in lines)
+    )
 
 
 def _is_of_a_list(command: ShellCommand, text: str) -> bool:

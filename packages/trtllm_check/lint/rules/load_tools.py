@@ -218,7 +218,7 @@ def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> I
         if changes is None:
             flag, flags = f"--{name}", [f"--{option}" for option in known]
             close = [] if any(one.startswith(flag) for one in flags) else get_close_matches(flag, flags, 1, NEAR)
-            if close:
+            if close and not is_patched:
                 word, meant = given.word.part(0, len(given.flag)), close[0]
                 edits = (Swap(word, meant),)
                 yield from _say(one, word, "option", release, edits=edits, tool=tool, flag=given.name, instead=meant)
@@ -244,7 +244,8 @@ def _is_nobodys(name: str, known: Collection[str]) -> bool:
     plain = name.lstrip("-").replace("_", "-")
     if not name.startswith("--") or is_open(name) or "." in plain or any(one.startswith(plain) for one in known):
         return False
-    return plain.removeprefix("no-") not in known and not get_close_matches(plain, known, 1, NEAR)
+    flags = [f"--{one}" for one in known]
+    return plain.removeprefix("no-") not in known and not get_close_matches(f"--{plain}", flags, 1, NEAR)
 
 
 def _own(given: Sequence[Given]) -> Iterator[Given]:

@@ -45,8 +45,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for draft in drafts(
             platform.release.name, RULE, one.place, form=form, file=one.file, name=one.dotted, instead=instead
         ):
-            is_certain = not is_page and not _is_never_called(one.place.line, text)
-            yield draft if form or is_certain else draft._replace(severity="warning")
+            if not is_page and _is_never_called(one.place.line, text):
+                yield draft._replace(severity="info")
+            else:
+                yield draft._replace(severity="warning") if is_page and not form else draft
 
 
 @lru_cache(maxsize=8)

@@ -25,6 +25,8 @@ IMPORT = re.compile(
 SDK = "sagemaker"
 OVERRIDES = re.compile(r"override-dependencies|^conflicts[ \t]*=|--no-deps\b.*-r |\bUV_OVERRIDE", re.MULTILINE)
 
+RECORD = 100  # pins: what a tool wrote down of an environment, and nobody installs from
+
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
@@ -58,11 +60,13 @@ def _together(group: list[Requirement], release: str) -> Iterator[Draft]:
 def _twice(group: list[Requirement], release: str) -> Iterator[Draft]:
     """Two versions of one package in one command."""
     first: dict[str, Requirement] = {}
+    is_record = sum(bool(one.exact) for one in group) >= RECORD
     for one in group:
         other = first.setdefault(one.name, one)
         if one.exact and other.exact and one.exact != other.exact and "*" not in f"{one.exact}{other.exact}":
             known: dict[str, Any] = {"one": other.word.text, "other": one.word.text}
-            yield from drafts(release, "pins-exclude", one.word, form="twice", invocation=one.pip, **known)
+            for draft in drafts(release, "pins-exclude", one.word, form="twice", invocation=one.pip, **known):
+                yield draft._replace(severity="info") if is_record else draft
 
 
 def _known(found: Conflict) -> dict[str, Any]:

@@ -50,6 +50,7 @@ INSTRUCT = re.compile(r"llama[-_ ]?3[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
 PROGRAM_PORT = re.compile(
     r"\b(?:uvicorn|fastapi|gunicorn|hypercorn|flask|app\.run|streamlit|gradio)\b[^\n]*?(?<![\d.])(\d{4,5})\b"
 )
+LOCUST = re.compile(r"^(?:from|import) locust\b", re.MULTILINE)
 NAMES_TRITON = re.compile(r"triton|tensorrt|trt-?llm|kserve|/v2/(?:models|health|repository)", re.IGNORECASE)
 END_OF_TURN = "<|eot_id|>"
 OF_PICTURES = re.compile(r"(?:image|video)_(?:(?:url|bytes)_)?input$|image_sizes$")
@@ -156,6 +157,11 @@ class _Around:
         return frozenset(map(int, found))
 
     @cached_property
+    def has_a_base(self) -> bool:
+        """True for a load test in Python, whose paths are those behind a host that a command gives."""
+        return any(LOCUST.search(text) for _, text in self.document.texts)
+
+    @cached_property
     def names_triton(self) -> bool:
         return any(NAMES_TRITON.search(text) for _, text in self.document.texts)
 
@@ -200,6 +206,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _is_anothers(one: TritonRequest, around: _Around) -> bool:
     """True at another port for a path that no text on Triton has, or that a program of the text's own answers."""
     target = one.target
+    if one.request.url.startswith("/") and around.has_a_base:
+        return True
     if not one.request.url or target.path in ("", "/") or target.port == TRITON_PORT:
         return False
     is_named = around.names_triton or READ_ONLY.match(target.path) or SETTABLE.match(target.path) or target.verb

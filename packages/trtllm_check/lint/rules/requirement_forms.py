@@ -113,7 +113,11 @@ def _isolated(document: Document, wanted: list[Requirement], release: str) -> It
             if OLD_PIP.match(one.pip.image):
                 return
             known: dict[str, Any] = {"name": one.word.text}
-            yield from drafts(release, "requirement-invalid", one.word, form="isolation", invocation=one.pip, **known)
+            for draft in drafts(
+                release, "requirement-invalid", one.word, form="isolation", invocation=one.pip, **known
+            ):
+                # A list of an environment may have been written down from one that has it.
+                yield draft._replace(severity="info") if _is_of_a_file(one.pip, document) else draft
             return
 
 

@@ -56,7 +56,7 @@ STARTS_WITH = re.compile(
     r"|mpirun)\b)[^\n]*(?<!\\)\n(?P<line>[ \t]*\\[ \t]+-[^\n]*)",
     re.MULTILINE,
 )
-NEEDS_NO_MORE = frozenset({"git-lfs", "sudo", "unzip", "net-tools", "nano", "less", "make"})
+NEEDS_NO_MORE = frozenset({"git-lfs", "python-is-python3", "sudo", "unzip", "net-tools", "nano", "less", "make"})
 """Packages that bring no other along, git-lfs where git is already: apt-get does not ask then."""
 USES_GIT = re.compile(
     r"(?<![\w./-])git (?:-C \S+ )?(?:clone|config|fetch|pull|checkout)\b|[ \t]git(?=[ \t\\]|$)", re.MULTILINE
@@ -156,6 +156,12 @@ def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draf
         yield from drafts(release, "blank-missing", command.words[at], form=form, file=command.file, **known)
 
 
+def _is_filled_in(name: str, text: str) -> bool:
+    """True on a page that has other names in braces, which are no variables: the reader puts something in for them."""
+    others = {one for one in BRACES.findall(text) if one != name}
+    return any(re.search(rf"\$\{{?{one}\b|^\s*(?:export\s+)?{one}=", text, re.MULTILINE) is None for one in others)
+
+
 def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
     """``r{VERSION}`` where VERSION is a variable of the text; in a notebook Python fills it in."""
     if is_notebook(text) or len(set(BRACES.findall(text))) >= OF_A_TEMPLATE:
@@ -170,6 +176,8 @@ def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
             continue  # a notebook fills in the names of Python
         is_glued = text.startswith("#!") and match.start() > 0 and word.text[match.start() - 1].isalnum()
         is_single = is_glued and "_" in name and len(set(BRACES.findall(text))) == 1
+        if _is_filled_in(name, text):
+            continue
         if is_single or re.search(rf"\$\{{?{name}\b|^\s*(?:export\s+|ARG\s+|ENV\s+)?{name}=", text, re.MULTILINE):
             place = word.part(match.start(), match.end())
             yield from drafts(release, "dollar-missing", place, file=file, name=name)
