@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from each import each
 from serving_base.errors import NotYaml, UsageError
 from serving_base.yaml_files import read_yaml
 from trtllm_check.cli import _read_log, _text
@@ -21,7 +22,7 @@ from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.fixing import FamilyFailed, findings
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.kinds import Kind
-from trtllm_check.lint.page import snippets
+from trtllm_check.lint.page import Snippet, snippets
 from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules import arguments
 from trtllm_check.releases import load_release
@@ -88,18 +89,46 @@ MULTIPLIED = "\n".join(
 )
 
 
+# What is read in another way by one of the parsers, or leads a loop astray.
+WORDS = (
+    "//",
+    "///",
+    "..",
+    "~/.",
+    "\r",
+    "\r\n",
+    "\x0b",
+    "\x0c",
+    "\x85",
+    "\u2028",
+    "\ufeff",
+    "9" * 40,
+    "1e999",
+    "é",
+    "İ",
+    "[::]",
+)
+
+
+def lines_in(text: str) -> int:
+    """A return that stands alone ends a line, as it does in a file that is read."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
+
+
 def spoilt(text: str, chance: random.Random) -> str:
     """``text`` after one to four accidents: cut, a line gone, twice, moved, indented or broken, a sign lost."""
     for _ in range(chance.randint(1, 4)):
         lines = text.split("\n")
         at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
         sign = chance.randrange(len(text) + 1)
+        border = text.find(" ", sign) + 1  # of two words; the beginning where none is left
         text = chance.choice(
             [
                 text[:sign],
                 text[sign:],
                 text[:sign] + text[sign + 1 :],
                 text[:sign] + chance.choice("\"'`{}[]()\\:=-$#|\n\t ") + text[sign:],
+                text[:border] + chance.choice(WORDS) + " " + text[border:],
                 "\n".join(lines[:at] + lines[at + 1 :]),
                 "\n".join([*lines[:at], lines[at], *lines[at:]]),
                 "\n".join([*lines[:at], lines[other], *lines[at + 1 :]]),
@@ -126,7 +155,7 @@ def test_a_text_of_the_corpus_that_lost_its_form_has_an_answer(seed: int) -> Non
     text = spoilt(snippet.text or "\n".join(text for _, text in snippet.files), chance)
     for kind in (None, chance.choice(KINDS)):
         for one in check_commands(read_document(text, kind), "0.12.0"):
-            assert 1 <= one.line <= text.count("\n") + 1
+            assert 1 <= one.line <= lines_in(text)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +322,25 @@ def test_a_line_of_a_log_that_never_ends_is_cut_at_its_place() -> None:
 def test_a_drawing_that_names_no_file() -> None:
     text = "/opt/triton\n└── ...\n\ntrtllm-build --checkpoint_dir c --max_batch_sizes 8\n# beside config.pbtxt\n"
     assert [one.rule for one in check_commands(text, "0.12.0") if one.severity == "error"] == ["unknown-flag"]
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n"])
+@each("snippet", [one for one in snippets() if one.kind in ("python", "yaml", "notebook") and not one.files][::9])
+def test_returns_in_a_text_that_was_pasted(snippet: Snippet, end: str) -> None:
+    """As a terminal's lines have them; each finding stands at its line."""
+    found = [
+        check_commands(read_document(text, snippet.kind), "0.12.0")
+        for text in (snippet.text, snippet.text.replace("\n", end))
+    ]
+    assert [(one.rule, one.line) for one in found[0]] == [(one.rule, one.line) for one in found[1]]
+
+
+def test_a_number_that_no_field_holds() -> None:
+    text = 'name: "a"\nbackend: "python"\noutput [ { name: "y" data_type: ' + "9" * 40 + " dims: [ 1 ] } ]\n"
+    (one,) = [
+        one for one in check_commands(read_document(text, "config.pbtxt"), "0.12.0") if one.rule == "config-syntax"
+    ]
+    assert one.line == 3 and "out of range" in one.message
 
 
 def test_a_family_that_fails_hides_no_other() -> None:

@@ -108,6 +108,10 @@ def refusal(text: str) -> ConfigError | None:
         position = POSITION.match(message)
         line, column = (int(position[1]), int(position[2])) if position else (1, 1)
         return ConfigError(message[position.end() :] if position else message, line, column)
+    except ValueError as error:  # a number that no field holds, for some of which protobuf tells no place
+        number = str(error).rpartition(" ")[2]
+        start = max(text.find(number), 0)
+        return ConfigError(str(error), text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
     return None
 
 

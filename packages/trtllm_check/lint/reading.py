@@ -24,7 +24,7 @@ def read_document(source: str | Path, kind: Kind | None = None, *, is_named: boo
     """
     builder = Builder(is_named=is_named)
     if isinstance(source, str):
-        source = source.replace("\r\n", "\n")  # as a file is read; lines and columns stay
+        source = source.replace("\r\n", "\n").replace("\r", "\n")  # as a file is read
         text = as_markdown(plain(source)) if kind in (None, "shell") else source
         builder.add(text, kind or kind_of_text(text))
     elif source.is_dir():

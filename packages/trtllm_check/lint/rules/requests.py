@@ -206,7 +206,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _is_anothers(one: TritonRequest, around: _Around) -> bool:
     """True at another port for a path that no text on Triton has, or that a program of the text's own answers."""
     target = one.target
-    if one.request.url.startswith("/") and around.has_a_base:
+    if one.request.url.startswith("/") and not target.is_triton and around.has_a_base:
         return True
     if not one.request.url or target.path in ("", "/") or target.port == TRITON_PORT:
         return False
