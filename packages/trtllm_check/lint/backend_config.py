@@ -176,7 +176,7 @@ def _of_another_release(strangers: Sequence[Problem], place: Scalar) -> Iterator
 
 def _name(stranger: Problem) -> str:
     """The input or the parameter that ``stranger`` is about."""
-    return str(stranger.known.get("input") or stranger.known["parameter"])
+    return str(stranger.known.get("input") or stranger.known.get("parameter", ""))
 
 
 @cache

@@ -107,9 +107,10 @@ def _respelled(text: str, spellings: Mapping[str, str]) -> str:
     if not spellings:
         return text
     document = read_document(text, "shell")
-    command = next((one for one in document.commands if one.words), None)
-    if command is None:
+    found = [one for one in document.commands if one.words]
+    if not found:
         return text
+    command = min(found, key=lambda one: (one.words[0].line, one.words[0].column))  # not $(pwd) within it
     words = [(word, spellings.get(word.text, word.text)) for word in command.words]
     return written(command, words, _tool_start(document, command))
 
@@ -261,9 +262,12 @@ def _outer(document: Document, command: ShellCommand) -> ShellCommand:
 
 
 def _position(word: Word, command: ShellCommand) -> int | None:
-    """Where in ``word`` the words of ``command`` begin."""
-    places = command.words[0].places[:1] if command.words else ()
-    return word.places.index(places[0]) if places and places[0] in word.places else None
+    """Where in ``word``, which holds all of ``command``, its words begin."""
+    if not command.words or not command.words[0].places or not command.words[-1].places:
+        return None
+    first, last = command.words[0].places[0], command.words[-1].places[-1]
+    # A word of another reading of the same command holds its first word, and not its last.
+    return word.places.index(first) if first in word.places and last in word.places else None
 
 
 def _extent(word: Word, command: ShellCommand, start: int) -> tuple[int, int]:

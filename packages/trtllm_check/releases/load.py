@@ -30,6 +30,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.release import Release, Tool, Tools
 
 FINAL = 1_000_000  # later than every release candidate
+LONGEST_TOOL = 100
 ENTRIES = frozenset({"inputs", "outputs", "steps", "notes", "environment"})
 RANGE = frozenset({"since", "until"})
 WORD = re.compile(r"(?<!\$)\{([\w-]+)\}")  # ${...} is a variable of Triton's templates
@@ -206,7 +207,8 @@ def release_name(written: str, folder: Path = DATA_DIR) -> str:
 def _tool_facts(tool: str, release: str, folder: Path) -> Raw:
     """What the tool's file says of the release; nothing where it says of no place that it was read at."""
     path = folder / "tools" / f"{tool}.yml"
-    facts = view(release, folder).of_file(path) if path.is_file() else {}
+    is_there = len(tool) < LONGEST_TOOL and path.is_file()  # what a text calls one may be longer than a file's name
+    facts = view(release, folder).of_file(path) if is_there else {}
     read: Raw = facts.pop("read", {})
     return {**facts, **read} if read else {}
 

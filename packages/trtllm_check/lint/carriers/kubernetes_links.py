@@ -71,7 +71,8 @@ def faults(top: Setting, kind: str, *, is_excerpt: bool = False) -> Iterator[For
     for container in (*_list(pod, "containers"), *_list(pod, "initContainers")):
         yield from _volumes(container, volumes, claims)
         yield from _amounts(container)
-        yield from _probes(container)
+        if container.at("ports") is not None or kind not in LABELLED or spec is None or spec.at("selector") is not None:
+            yield from _probes(container)  # else of a patch, whose base has the ports
         yield from _program(container)
 
 

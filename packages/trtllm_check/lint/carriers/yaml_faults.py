@@ -20,7 +20,7 @@ TEMPLATED = re.compile(r"(?<!\$)\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\s*\$\{?\w+\
 TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)
 NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
 # What the reader or a program fills in; a name glued to a value stands for further lines.
-PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@|[\"'\]}][A-Z]+_[A-Z_]+\s*$")
+PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@|(?:[\"'\]}:]|^\s+)[A-Z]+_[A-Z_]+\s*$")
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
 NEXT_FILE = re.compile(

@@ -25,7 +25,7 @@ MANY = 4  # pins of packages whose metadata were not read
 MAKES_ONE = re.compile(r"-m venv\b|\bvirtualenv[ ]|\buv venv\b|\bconda create\b")
 # Images with transformers and numpy of their own.
 BRINGS = re.compile(
-    r"vllm|tritonserver:\S*-trtllm|tensorrt-llm/|djl-(?:inference|serving)|huggingface|sglang|text-generation"
+    r"vllm|tritonserver:\S*-trtllm|tensorrt-llm/|djl-(?:inference|serving)|rayproject/ray|huggingface|sglang|text-generation"
 )
 
 

@@ -85,6 +85,8 @@ def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
     counted = Counter(one.name for one in wanted)
     single = {one.name: (number, one) for number, one in enumerate(wanted) if counted[one.name] == 1}
     said: set[str] = set()
+    replaced: set[tuple[str, int]] = set()  # packages, and what replaces them
+    broken: list[tuple[Requirement, Requirement, Conflict]] = []
     for place, one in (single[name] for name in sorted(known_packages() & single.keys())):
         for at, other in single.values() if one.specifier else ():
             if other.pip is one.pip or not other.exact:
@@ -94,13 +96,20 @@ def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
             found = next((found for found in conflicts([one, other]) if found.one is one), None)
             if found is not None and other.name not in said and not (found.also and at < place):
                 said.add(other.name)
-                form = "replaced" if at < place else "broken"
-                is_meant = form == "broken" and other.pip is not None and other.pip.has("--no-deps")
-                for draft in drafts(
-                    release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found)
-                ):
-                    is_hint = is_meant and not other.name.startswith("torch")  # put over what pip would not allow
-                    yield draft._replace(severity="info") if is_hint else draft
+                if at >= place:
+                    broken.append((one, other, found))
+                    continue
+                replaced.add((other.name, id(one.pip)))
+                yield from drafts(
+                    release, "pins-exclude", other.word, form="replaced", invocation=other.pip, **_known(found)
+                )
+    for one, other, found in broken:
+        if (one.name, id(other.pip)) in replaced:
+            continue  # the same install replaces it, and what it wanted
+        is_meant = other.pip is not None and other.pip.has("--no-deps")
+        for draft in drafts(release, "pins-exclude", other.word, form="broken", invocation=other.pip, **_known(found)):
+            is_hint = is_meant and not other.name.startswith("torch")  # put over what pip would not allow
+            yield draft._replace(severity="info") if is_hint else draft
 
 
 def _python(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:

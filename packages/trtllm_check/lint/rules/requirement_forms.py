@@ -22,7 +22,7 @@ OPTION = re.compile(
 )
 COMMAND = re.compile(r"^[ \t]*(?:RUN|pip|uv|python3?|conda|\$|sudo|!)\b|^```", re.MULTILINE)
 # Packages whose setup.py imports torch and says nothing of it.
-IMPORTS_TORCH = frozenset({"flash-attn", "mamba-ssm", "causal-conv1d"})
+IMPORTS_TORCH = frozenset({"flash-attn", "mamba-ssm"})
 NOT_ISOLATED = re.compile(
     r"no-build-isolation|^\[(?:project|tool\.)|extra-build-dependencies|PIP_NO_BUILD_ISOLATION|FLASH_ATTENTION_SKIP",
     re.MULTILINE,

@@ -42,6 +42,7 @@ PLACEHOLDER = re.compile(
 EDITION = re.compile(  # a plugin for other hardware, and what only Gaudi's fork reads
     r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore|qaic|kunlun|fl|metal|musa|maca|hpu)\b"
     r"|\bPT_HPU_|--weights-load-device|--use-padding-aware-scheduling|--max-num-prefill-seqs|VLLM_(?:PROMPT|DECODE)_\w+_BUCKET"
+    r"|\bPYTHONPATH=\S*/vllm\b"  # a tree of somebody's own
 )
 DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None

@@ -53,7 +53,7 @@ ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
 BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
 DOCKERS = ("docker", "dockerfile")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
-MOST_ABOVE = 80  # lines of a string
+MOST_ABOVE = 400  # lines of a string
 QUOTE = re.compile(r'(?<!\\)"')
 OPENS_A_STRING = re.compile(r'(?:^|\s)-\w*c[ ]+"(?:[^"\\]|\\.)*\\?$')
 FOOTNOTE = re.compile(r"(?<!=)\\((?:[ \t]*+\\?[*†‡¹²³]++)+[ \t]*|[ \t]+(?:#.*)?)$")

@@ -4,9 +4,11 @@ A variable without an entry is unknown. One that two ways set to different value
 that they make longer, what stands in front is known.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 LONGEST_VALUE = 10_000
+TO_BE_FILLED = re.compile(r"\s*<[A-Za-z][\w ./-]*>\s*")  # by the reader
 
 
 class Variables:
@@ -26,7 +28,7 @@ class Variables:
         """``more``: behind what the variable holds, as ``+=`` does."""
         kept = self.values.get(name, []) if more else []
         joined = [*kept, *values][:LONGEST_VALUE]
-        if sum(map(len, joined)) > LONGEST_VALUE:
+        if sum(map(len, joined)) > LONGEST_VALUE or (len(values) == 1 and TO_BE_FILLED.fullmatch(values[0])):
             self.forget(name)
         else:
             self.values[name] = joined
