@@ -260,14 +260,15 @@ def _tag(word: Word, release: str, docker: Invocation | None = None) -> Iterator
 def _owner(model: str, place: Word, file: str, whole: str, release: str) -> Iterator[Draft]:
     """``Qwen3/Qwen3-8B``: the family's name in the place of the owner's."""
     match = MODEL.fullmatch(model)
-    if match is None or re.search(
-        rf"(?:--local-dir|git clone|mkdir|cd|cp|mv)[^\n]*\b{re.escape(match['owner'])}/", whole
-    ):
+    if match is None:
         return
     for family, (owner, wrong) in OWNERS.items():
         if match["name"].lower().startswith(family) and match["owner"] != owner and wrong.fullmatch(match["owner"]):
             if match["owner"].lower() == owner.lower():
                 continue  # the hub does not tell capitals apart everywhere
+            # Asked last: it goes through the whole text for each model.
+            if re.search(rf"(?:--local-dir|git clone|mkdir|cd|cp|mv)[^\n]*\b{re.escape(match['owner'])}/", whole):
+                return  # a folder
             yield from drafts(
                 release,
                 "model-owner",
