@@ -14,7 +14,7 @@ from each import each
 from serving_base.errors import NotYaml, UsageError
 from serving_base.yaml_files import read_yaml
 from trtllm_check.cli import _read_log, _text
-from trtllm_check.lint import amounts, check_commands
+from trtllm_check.lint import amounts, check_commands, target
 from trtllm_check.lint.amounts import log_part, refuse_too_much
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import DocumentFacts
@@ -341,6 +341,31 @@ def test_a_number_that_no_field_holds() -> None:
         one for one in check_commands(read_document(text, "config.pbtxt"), "0.12.0") if one.rule == "config-syntax"
     ]
     assert one.line == 3 and "out of range" in one.message
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        # A program whose name is longer than that of a file with facts may be.
+        (f"cmds:\n  - trtllm-serve m --no_such_1 3\n  - trtllm-{'a' * 3_000} serve\n", "yaml"),
+        (
+            'name: "tensorrt_llm"\nbackend: "tensorrtllm"\nmax_batch_size: 8\ninput [\n'
+            '  { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] },\n'
+            '  { name: ""input_lengths" data_type: TYPE_INT32 dims: [ 1 ] },\n'
+            '  { name: "request_output_len" 1e999 data_type: TYPE_INT32 dims: [ 1 ] }\n]\n'
+            'output [ { name: "output_ids" data_type: TYPE_INT32 dims: [ -1, -1 ] } ]\n'
+            'parameters { key: "engine_dir" value: { string_value: ./ "/engines/llama-8b" } }\n'
+            'parameters { key: "max_beam_width" value: { string_value: … "1" } }\n',
+            "config.pbtxt",
+        ),  # a problem of a parameter that is not named
+    ],
+    ids=["program", "parameter"],
+)
+def test_no_family_fails(text: str, kind: Kind) -> None:
+    """A family that fails warns."""
+    document = read_document(text, kind)
+    assert isinstance(check_commands(document, target(document)), list)
 
 
 def test_a_family_that_fails_hides_no_other() -> None:

@@ -271,3 +271,12 @@ def test_the_pins_of_a_release_fit_each_other(version: str) -> None:
         inner = needs_of(name, pin)
         for other, need in inner.needs.items() if inner else ():
             assert other not in pins or takes(need, pins[other]), (name, other, need)
+
+
+@pytest.mark.parametrize(("count", "severity"), [(3, "error"), (100, "info")])
+def test_two_versions_in_what_a_tool_wrote_down_are_a_hint(count: int, severity: str) -> None:
+    """Nobody installs from a list of a whole environment."""
+    pins = "\n".join(["vllm==0.11.0", *(f"package-{n}==1.{n}.0" for n in range(count)), "setproctitle==1.2.2"])
+    document = read_document(f"{pins}\nsetproctitle==1.3.6\n", "requirements")
+    found = [one for one in check_commands(document, target(document)) if "Double requirement" in one.message]
+    assert [one.severity for one in found] == [severity]

@@ -194,8 +194,7 @@ def _is_told_by_output(document: Document) -> bool:
 
 def _is_given_perhaps(draft: Draft, document: Document) -> bool:
     """True for an option that a shell gives only where a variable is set: ``${SKIP:+--skip-tokenizer-init}``."""
-    file = draft.file or (draft.invocation.command.file if draft.invocation is not None else "")
-    lines = lines_of(dict(document.texts).get(file, ""))
+    lines = lines_of(text_of(draft, document))
     line = lines[draft.place.line - 1] if 0 < draft.place.line <= len(lines) else ""
     return re.search(r"\$\{\w+:?\+\Z", line[: draft.place.column - 1]) is not None
 
@@ -324,15 +323,14 @@ def _is_a_counterexample(draft: Draft, document: Document) -> bool:
 
 def _is_conceptual(draft: Draft, document: Document) -> bool:
     """True in a block that says of itself that it only shows the idea."""
-    lines = lines_of(dict(document.texts).get(draft.file, ""))[: draft.place.line]
+    lines = lines_of(text_of(draft, document))[: draft.place.line]
     start = max((number for number, line in enumerate(lines) if line.lstrip().startswith("```")), default=0)
     return any(CONCEPTUAL.search(line) for line in lines[start:])
 
 
 def _ends_its_file(draft: Draft, document: Document) -> bool:
     """True for the last word of a script."""
-    file = draft.invocation.command.file if draft.invocation is not None else draft.file
-    text = dict(document.texts).get(file, "")
+    text = text_of(draft, document)
     return text.endswith("\\") and draft.place.line == text.count("\n") + 1
 
 

@@ -3,9 +3,7 @@
 import ast
 import re
 
-OF_VERSIONS = re.compile(
-    r"version|hasattr|signature|inspect|__fields__|getattr|_has_|find_spec|supports?_", re.IGNORECASE
-)
+OF_VERSIONS = re.compile(r"version|hasattr|signature|inspect|__fields__|getattr|_has_|find_spec", re.IGNORECASE)
 
 
 def blocks(tree: ast.Module) -> dict[int, int]:

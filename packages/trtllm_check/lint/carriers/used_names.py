@@ -18,9 +18,7 @@ TRIED = re.compile(r"ImportError|ModuleNotFoundError|AttributeError|suppress")
 ANYTHING = re.compile(r"Exception")
 CAUGHT = "ImportError, caught"
 SHORT = 3  # statements of a try that is there for an import
-LOOKS = re.compile(
-    r"version|TYPE_CHECKING|hasattr|find_spec|is_available|_AVAILABLE|has_\w+|is_\w+_installed|supports?_\w+", re.I
-)
+LOOKS = re.compile(r"version|TYPE_CHECKING|hasattr|find_spec|is_available|_AVAILABLE|has_\w+|is_\w+_installed", re.I)
 VERSIONED = (
     r"\b{package}\.__version__|version\(\s*[\"']{package}|{package}_version|VLLM_VERSION"
     r"|\bversion\.parse\(|_version_(?:ge|gt|at_least)"

@@ -1,6 +1,5 @@
 """Names that a program uses, and that nothing of the text imports or makes."""
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -8,7 +7,7 @@ from functools import lru_cache
 from trtllm_check.lint.carriers.loose_names import ERROR
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
-from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.shell.pasted import fences, is_python
 from trtllm_check.lint.shell.words import lines_of
 
 FAMILY = "loose_names"
@@ -53,11 +52,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 @lru_cache(maxsize=8)
 def _is_program(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return PROSE.search(text) is None
-    return True
+    return PROSE.search(text) is None or is_python(text)
 
 
 def _is_never_called(line: int, text: str) -> bool:

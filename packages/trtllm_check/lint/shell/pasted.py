@@ -259,7 +259,7 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
     end = 0
     for block in blocks:
         inside = mask[block.start : block.end]
-        if block.language in PYTHONS and not (BARE_COMMAND.search(inside) and not _is_python(inside)):
+        if block.language in PYTHONS and not (BARE_COMMAND.search(inside) and not is_python(inside)):
             marked = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
             inside = _commented_out(inside) if not marked.strip() and COMMENTED.search(inside) else marked
         elif not is_shell(block.language, inside) and block.language not in PYTHONS:
@@ -288,7 +288,8 @@ def _without_tables(mask: str, text: str) -> str:
     )
 
 
-def _is_python(text: str) -> bool:
+def is_python(text: str) -> bool:
+    """True for a text that Python's parser takes."""
     try:
         ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
